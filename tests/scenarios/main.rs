@@ -1,0 +1,3 @@
+//! empty
+#[test]
+fn x() {}

@@ -1,1 +1,2 @@
+//! The binary `hearth-node`.
 fn main() {}

@@ -1,0 +1,125 @@
+//! The hub's keys: who it is, and what TLS shows.
+//!
+//! Two keys on purpose: `hub.key` (Ed25519) identifies the hub and signs hub grants; `tls.pem` (P-256,
+//! because browsers refuse Ed25519 certificates) serves TLS and is pinned by nodes. Both are made at the
+//! first start and stay.
+
+use crate::home::{Home, HomeError, write_private};
+use hearth_shared::identity::{Digest, IdentityError, SecretKey, SecretText};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::path::Path;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// A key that cannot be read or made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The file cannot be used.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// No randomness.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The file does not hold what it should.
+    #[error("{path} is damaged: {why}; restore it from a backup of your keys (a new key means pairing every node again)")]
+    Damaged { path: String, why: String },
+}
+
+/// Keys of a running hub.
+#[derive(Debug)]
+pub struct HubKeys {
+    /// Identity; signs welcomes and hub grants.
+    pub identity: SecretKey,
+    /// TLS 1.3 server configuration with the P-256 key.
+    pub tls: Arc<rustls::ServerConfig>,
+    /// SHA-256 of the TLS public key: what nodes pin.
+    pub spki: Digest,
+    /// Shared gateway token for this machine's owner.
+    pub token: SecretText,
+}
+
+impl HubKeys {
+    /// Reads the keys of a home, making what is missing.
+    ///
+    /// # Errors
+    /// [`KeyError`]; a damaged key is never replaced silently.
+    pub fn open(home: &Home) -> Result<Self, KeyError> {
+        let identity = load_or_make_key(&home.hub_key())?;
+        let (tls, spki) = open_tls(&home.tls())?;
+        let token = load_or_make_token(&home.token())?;
+        Ok(Self { identity, tls, spki, token })
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Zeroizing<String>>, HomeError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(Zeroizing::new(text))),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(HomeError::Io { path: path.to_path_buf(), source }),
+    }
+}
+
+/// Reads an Ed25519 seed (64 hex digits), or makes a key and writes it.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn load_or_make_key(path: &Path) -> Result<SecretKey, KeyError> {
+    if let Some(text) = read(path)? {
+        let mut seed = Zeroizing::new([0; 32]);
+        hex::decode_to_slice(text.trim(), &mut seed[..]).map_err(|_| KeyError::Damaged {
+            path: path.display().to_string(),
+            why: "not 64 hex digits".into(),
+        })?;
+        return Ok(SecretKey::from_seed(&seed));
+    }
+    let key = SecretKey::generate()?;
+    write_private(path, Zeroizing::new(hex::encode(key.seed().as_slice())).as_bytes())?;
+    Ok(key)
+}
+
+fn load_or_make_token(path: &Path) -> Result<SecretText, KeyError> {
+    if let Some(text) = read(path)? {
+        return Ok(SecretText::new(text.trim().to_owned()));
+    }
+    let token = SecretText::random()?;
+    write_private(path, token.expose().as_bytes())?;
+    Ok(token)
+}
+
+fn open_tls(path: &Path) -> Result<(Arc<rustls::ServerConfig>, Digest), KeyError> {
+    let damaged = |why: String| KeyError::Damaged { path: path.display().to_string(), why };
+    let pem = match read(path)? {
+        Some(pem) => pem,
+        None => {
+            let pem = make_certificate().map_err(|e| damaged(e.to_string()))?;
+            write_private(path, pem.as_bytes())?;
+            pem
+        }
+    };
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| damaged(e.to_string()))?;
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| damaged(e.to_string()))?;
+    let spki = hearth_shared::pin::spki_pin(&certificate).map_err(|e| damaged(e.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(|e| damaged(e.to_string()))?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .map_err(|e| damaged(e.to_string()))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // Tickets would let a revoked device resume; every connection proves itself anew.
+    config.send_tls13_tickets = 0;
+    Ok((Arc::new(config), spki))
+}
+
+fn make_certificate() -> Result<Zeroizing<String>, rcgen::Error> {
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
+    let names = vec!["hearth.local".to_owned(), "localhost".to_owned()];
+    let mut params = rcgen::CertificateParams::new(names)?;
+    params.distinguished_name.push(rcgen::DnType::CommonName, "Hearth hub");
+    let certificate = params.self_signed(&key)?;
+    let private = Zeroizing::new(key.serialize_pem());
+    Ok(Zeroizing::new(format!("{}{}", private.as_str(), certificate.pem())))
+}

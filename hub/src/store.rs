@@ -1,0 +1,139 @@
+//! The SQLite database `hub.db`.
+//!
+//! One thread owns the connection; everybody else sends it closures over a bounded queue and awaits the
+//! answer, so no lock is held across an await and SQLite never blocks the runtime. Writes run in a
+//! transaction each. Write-ahead log with `synchronous=FULL`: what was answered is on the card.
+
+mod migrations;
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::path::Path;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Closures that may wait for the database thread.
+const QUEUE: usize = 1024;
+
+/// A database that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// SQLite says no.
+    #[error("database: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The card is full. Reading goes on.
+    #[error("the card is full: the database cannot be written; free some space (see `hearth status`)")]
+    Full,
+    /// Made by a newer hub.
+    #[error("hub.db has schema version {found}, this hub knows up to {known}; update hearth")]
+    TooNew { found: usize, known: usize },
+    /// The database thread has ended: the hub is stopping.
+    #[error("the hub is stopping")]
+    Closed,
+    /// A stored value is not what it should be.
+    #[error("hub.db holds a value that cannot be read: {0}; run `hearth doctor`")]
+    Corrupt(String),
+    /// The thread could not be started.
+    #[error("cannot start the database thread: {0}")]
+    Thread(std::io::Error),
+}
+
+type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// Handle to the database; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Store {
+    /// Opens (or makes) the database and brings it to the current schema.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let mut connection = Connection::open(path)?;
+        restrict(path);
+        connection.busy_timeout(Duration::from_secs(5))?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        // 2 MiB of page cache: the hub's whole budget at rest is 25 MB.
+        connection.pragma_update(None, "cache_size", -2048)?;
+        connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
+        migrations::run(&mut connection)?;
+        let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
+        std::thread::Builder::new()
+            .name("store".into())
+            .spawn(move || {
+                while let Some(job) = queue.blocking_recv() {
+                    job(&mut connection);
+                }
+            })
+            .map_err(StoreError::Thread)?;
+        Ok(Self { jobs })
+    }
+
+    /// Runs a read.
+    ///
+    /// # Errors
+    /// What `f` returns, or [`StoreError::Closed`].
+    pub async fn read<T, F>(&self, f: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.run(move |connection| f(connection)).await
+    }
+
+    /// Runs a write in a transaction: all of it is committed, or nothing. Once the closure is queued it
+    /// runs even if the caller stops waiting.
+    ///
+    /// # Errors
+    /// What `f` returns, [`StoreError::Full`] on a full card, or [`StoreError::Closed`].
+    pub async fn write<T, F>(&self, f: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Transaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.run(move |connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let value = f(&transaction)?;
+            transaction.commit()?;
+            Ok(value)
+        })
+        .await
+        .map_err(|error| match error {
+            StoreError::Sqlite(rusqlite::Error::SqliteFailure(e, _)) if e.code == rusqlite::ErrorCode::DiskFull => {
+                StoreError::Full
+            }
+            other => other,
+        })
+    }
+
+    async fn run<T, F>(&self, f: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (answer, wait) = oneshot::channel();
+        let job: Job = Box::new(move |connection| {
+            let _ = answer.send(f(connection));
+        });
+        self.jobs.send(job).await.map_err(|_| StoreError::Closed)?;
+        wait.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+/// The database holds names, times and habits: for the owner's eyes only.
+fn restrict(path: &Path) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600));
+}
+
+/// Unix milliseconds now.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64
+}

@@ -64,12 +64,14 @@ pub struct Bytes {
 pub struct Board {}
 
 impl Board {
-    /// Opens what the configuration names.
+    /// Opens what the configuration names; must be called inside the runtime. `name` is the node's
+    /// name, which a simulated camera writes into its pictures.
     ///
     /// # Errors
     /// When a configured part cannot be used; the message names the part and the key in the file.
     pub fn open(
         _config: &crate::config::BoardConfig,
+        _name: &str,
         _state_dir: &std::path::Path,
         _recorder: Arc<dyn Recorder>,
     ) -> Result<Arc<Self>, CommandError> {

@@ -33,7 +33,22 @@ impl Guard {
         _key: Arc<SecretKey>,
         _boot: BootId,
         _config: &crate::config::Config,
+        _state_dir: &std::path::Path,
     ) -> Result<Arc<Self>, GuardError> {
+        todo!()
+    }
+
+    /// Takes an edited policy; open challenges are void then. The board's part of `config` must be the
+    /// one the board runs.
+    ///
+    /// # Errors
+    /// [`GuardError::Policy`]; the old policy stays.
+    pub fn reload(&self, _config: &crate::config::Config) -> Result<(), GuardError> {
+        todo!()
+    }
+
+    /// The hub this node obeys.
+    pub fn hub(&self) -> Option<DeviceId> {
         todo!()
     }
 
@@ -50,7 +65,7 @@ impl Guard {
     /// Stores the first list, as confirmed by the person who pairs, and the hub it belongs to.
     ///
     /// # Errors
-    /// [`GuardError`] when there is a list already or it cannot be stored.
+    /// [`GuardError`] when there is a list already (see [`Guard::hub`]) or it cannot be stored.
     pub fn adopt(&self, _hub: DeviceId, _set: ApproverSet) -> Result<(), GuardError> {
         todo!()
     }

@@ -59,8 +59,14 @@ impl Home {
     pub fn lock(&self) -> Result<HomeLock, HomeError> {
         let path = self.root.join("hub.lock");
         let io = |source| HomeError::Io { path: path.clone(), source };
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(io)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(io)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
@@ -140,8 +146,13 @@ pub struct HomeLock {
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), HomeError> {
     let io = |source| HomeError::Io { path: path.to_path_buf(), source };
     let temporary = path.with_extension("tmp");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(io)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(io)?;
     file.write_all(bytes).map_err(io)?;
     file.sync_all().map_err(io)?;
     std::fs::rename(&temporary, path).map_err(io)?;

@@ -23,7 +23,9 @@ pub enum KeyError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The file does not hold what it should.
-    #[error("{path} is damaged: {why}; restore it from a backup of your keys (a new key means pairing every node again)")]
+    #[error(
+        "{path} is damaged: {why}; restore it from a backup of your keys (a new key means pairing every node again)"
+    )]
     Damaged { path: String, why: String },
 }
 

@@ -1,1 +1,35 @@
-//! x
+//! The Hearth hub: one process per state directory, one port, everything a home assistant needs.
+//!
+//! Follow a message down this list and you walk the path from words to a pin:
+//!
+//! | folder | what happens there |
+//! | --- | --- |
+//! | [`gateway`] | sockets: TLS, HTTP, the handshake, JSON methods, the upgrade to the node link |
+//! | [`channels`] | how people write: traits, the terminal chat |
+//! | [`routing`] | the door, session keys, lanes |
+//! | [`agent`] | runs: intents, the tool loop with a model |
+//! | [`actions`] | durable requests to nodes: queued, waiting for a person, running, done |
+//! | [`approvals`] | cards, decisions, grants, the audit log |
+//! | [`nodes`] | connected nodes, what they declare, the link, readings, media |
+//! | [`devices`] | identities, pairing, tokens, scopes |
+//! | [`sessions`] | transcripts |
+//! | [`bus`], [`config`], [`store`], [`home`], [`keys`] | the ground everything stands on |
+//!
+//! A layer calls only those below it; upwards it speaks by events on the [`bus`].
+
+pub mod actions;
+pub mod agent;
+pub mod approvals;
+pub mod bus;
+pub mod channels;
+pub mod cli;
+pub mod config;
+pub mod devices;
+pub mod gateway;
+pub mod home;
+pub mod hub;
+pub mod keys;
+pub mod nodes;
+pub mod routing;
+pub mod sessions;
+pub mod store;

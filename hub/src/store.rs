@@ -104,7 +104,9 @@ impl Store {
         })
         .await
         .map_err(|error| match error {
-            StoreError::Sqlite(rusqlite::Error::SqliteFailure(e, _)) if e.code == rusqlite::ErrorCode::DiskFull => {
+            StoreError::Sqlite(rusqlite::Error::SqliteFailure(e, _))
+                if e.code == rusqlite::ErrorCode::DiskFull =>
+            {
                 StoreError::Full
             }
             other => other,

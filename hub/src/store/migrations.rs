@@ -11,7 +11,8 @@ const STEPS: &[&str] = &[
 ];
 
 pub(super) fn run(connection: &mut Connection) -> Result<(), StoreError> {
-    let done: usize = connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? as usize;
+    let done: usize =
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? as usize;
     if done > STEPS.len() {
         return Err(StoreError::TooNew { found: done, known: STEPS.len() });
     }

@@ -1,0 +1,192 @@
+//! `config.toml`: the typed schema. Every key has a default; every doc comment becomes a line of the
+//! example that `hearth config example` prints.
+
+use hearth_shared::identity::SecretText;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+
+/// The whole file.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The port and who may reach it.
+    pub gateway: GatewayConfig,
+    /// Letting new devices in.
+    pub pairing: PairingConfig,
+    /// Asking people.
+    pub approvals: ApprovalsConfig,
+    /// The hub's own rules for nodes. They can only narrow what a node allows.
+    pub nodes: NodesConfig,
+    /// How long things are kept.
+    pub retention: RetentionConfig,
+    /// Answering people.
+    pub agent: AgentConfig,
+    /// Logging.
+    pub log: LogConfig,
+}
+
+/// `[gateway]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayConfig {
+    /// Addresses to listen on. `["127.0.0.1"]` is this machine only; `["0.0.0.0"]` also the network.
+    pub bind: Vec<IpAddr>,
+    /// Port for WebSocket and HTTP.
+    pub port: u16,
+    /// The hub's name as nodes and people see it; the host name when left out.
+    pub name: Option<String>,
+    /// Further host names under which the page and clients may reach the hub.
+    pub hosts: Vec<String>,
+    /// Let clients on this machine that hold the token in as devices without asking.
+    pub auto_approve_local: bool,
+    /// Open connections in all.
+    pub max_connections: usize,
+    /// Requests a second one client may make on average; bursts of four times this are fine.
+    pub requests_per_second: u32,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self {
+            bind: vec![IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)],
+            port: hearth_shared::limits::DEFAULT_PORT,
+            name: None,
+            hosts: Vec::new(),
+            auto_approve_local: true,
+            max_connections: 2048,
+            requests_per_second: 50,
+        }
+    }
+}
+
+/// `[pairing]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PairingConfig {
+    /// How long `hearth pair` keeps the window open, in seconds.
+    pub window_s: u64,
+}
+
+impl Default for PairingConfig {
+    fn default() -> Self {
+        Self { window_s: hearth_shared::limits::PAIRING_WINDOW_MS / 1000 }
+    }
+}
+
+/// `[approvals]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ApprovalsConfig {
+    /// How long a request waits for a person, in seconds of the hub's powered time.
+    pub lifetime_s: u64,
+}
+
+impl Default for ApprovalsConfig {
+    fn default() -> Self {
+        Self { lifetime_s: hearth_shared::limits::APPROVAL_LIFETIME_MS / 1000 }
+    }
+}
+
+/// `[nodes]`
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodesConfig {
+    /// Commands no node may run through this hub: exact names, or a family as `gpio.*`.
+    pub deny: Vec<String>,
+    /// Commands for which the hub wants a person asked even where the node does not.
+    pub ask: Vec<String>,
+    /// Foreign JSON nodes (by device id) on which `system.run` may be asked for at all.
+    pub foreign_execute: Vec<String>,
+}
+
+/// `[retention]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetentionConfig {
+    /// Days that raw readings are kept.
+    pub readings_days: u32,
+    /// Days that 5-minute minimum, mean and maximum are kept.
+    pub summaries_days: u32,
+    /// Megabytes of pictures; the oldest go first.
+    pub media_mb: u64,
+    /// Days that node events are kept.
+    pub events_days: u32,
+    /// Days that finished actions and approvals are kept. The audit log is never cut.
+    pub actions_days: u32,
+}
+
+impl Default for RetentionConfig {
+    fn default() -> Self {
+        Self { readings_days: 7, summaries_days: 365, media_mb: 1024, events_days: 90, actions_days: 30 }
+    }
+}
+
+/// `[agent]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentConfig {
+    /// Any OpenAI-compatible server. Without one, requests are understood by the built-in grammar.
+    pub model: Option<ModelConfig>,
+    /// Limit of one run in seconds of active time; waiting for a person or a device does not count.
+    pub run_limit_s: u64,
+    /// Runs at the same time, over all sessions.
+    pub max_runs: usize,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self { model: None, run_limit_s: 600, max_runs: 8 }
+    }
+}
+
+/// `[agent.model]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelConfig {
+    /// Base address, for example `http://192.168.1.5:8080/v1`.
+    pub base_url: String,
+    /// Model name as the server knows it.
+    pub name: String,
+    /// Name of the environment variable that holds the API key.
+    #[serde(default)]
+    pub api_key_env: Option<String>,
+    /// The key itself; better kept in the environment.
+    #[serde(default, skip_serializing)]
+    pub api_key: Option<SecretText>,
+    /// Tokens of context.
+    #[serde(default = "default_context")]
+    pub context_tokens: u32,
+}
+
+fn default_context() -> u32 {
+    32_768
+}
+
+/// `[log]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// `error`, `warn`, `info`, `debug` or `trace`, or a filter such as `hearth_hub::nodes=debug`.
+    pub level: String,
+    /// `human` or `json`.
+    pub format: LogFormat,
+    /// Megabytes of `hub.log` before it is rotated; one old file is kept.
+    pub max_mb: u64,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { level: "info".into(), format: LogFormat::Human, max_mb: 10 }
+    }
+}
+
+/// Form of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For eyes.
+    Human,
+    /// For programs.
+    Json,
+}

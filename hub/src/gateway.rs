@@ -1,0 +1,1 @@
+//! Sockets: TLS, HTTP, handshake, JSON methods. (to be written)

@@ -13,4 +13,7 @@ pub struct Inbound {
     pub message_id: String,
     /// What he writes.
     pub text: String,
+    /// Whether the sender may decide approvals: the gateway knows (scope `operator.approvals`), the text
+    /// never does. Without it `/approve` is refused.
+    pub may_decide: bool,
 }

@@ -18,6 +18,7 @@ use crate::hub::Tasks;
 use crate::keys::HubKeys;
 use crate::nodes::{Media, Nodes};
 use crate::store::{Store, StoreError};
+use hearth_shared::approver::{ApproverSet, ApproversChange};
 use hearth_shared::error::CommandError;
 use hearth_shared::grant::Decision;
 use hearth_shared::identity::DeviceId;
@@ -230,6 +231,20 @@ impl Actions {
         _decision: Decision,
         _by: Decider,
     ) -> Result<Approval, ActionError> {
+        todo!()
+    }
+
+    /// Passes a signed change of a node's list of approvers on to it (id, unique prefix or name). The node
+    /// checks it; `by` is for the audit log.
+    ///
+    /// # Errors
+    /// [`ActionError::Refused`] when the node is unknown, away, a foreign one, or refuses.
+    pub async fn change_approvers(
+        &self,
+        _node: &str,
+        _change: ApproversChange,
+        _by: &str,
+    ) -> Result<ApproverSet, ActionError> {
         todo!()
     }
 

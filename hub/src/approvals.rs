@@ -2,10 +2,11 @@
 
 pub mod audit;
 
+use hearth_shared::chain::Head;
 use hearth_shared::challenge::{Challenge, SignedChallenge};
 use hearth_shared::command::{Class, Need};
 use hearth_shared::grant::{Decision, Grant};
-use hearth_shared::identity::DeviceId;
+use hearth_shared::identity::{DeviceId, Digest};
 use hearth_shared::reading::RequestId;
 use serde::Serialize;
 use serde_json::Value;
@@ -77,15 +78,24 @@ pub struct Card {
     pub approval: Approval,
     /// Fresh from the node, `None` for foreign nodes.
     pub challenge: Option<SignedChallenge>,
-    /// The typed form of it.
+    /// The typed form of it: what to show, and nothing else.
     pub shown: Option<Challenge>,
+    /// End of the hub's audit log when the card was opened. Who keeps it can tell later whether the log
+    /// was cut.
+    pub head: Head,
 }
 
 /// Who decides.
 #[derive(Debug, Clone)]
 pub enum Decider {
     /// A permitted person over a channel or this machine's command line; the hub signs (need `hub`).
-    Hub { who: String },
+    Hub {
+        /// For example `terminal: owner`.
+        who: String,
+        /// [`SignedChallenge::digest`] of the card he looked at. `None` when he saw no card, only the
+        /// request's sentence; then the last card that anybody opened counts.
+        seen: Option<Digest>,
+    },
     /// A person's own key signed this grant over the challenge of the card.
     Person { grant: Box<Grant> },
 }

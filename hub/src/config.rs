@@ -80,11 +80,21 @@ impl Default for PairingConfig {
 pub struct ApprovalsConfig {
     /// How long a request waits for a person, in seconds of the hub's powered time.
     pub lifetime_s: u64,
+    /// How long a request that may wait for a device that is away does so, in seconds of the hub's powered
+    /// time.
+    pub device_wait_s: u64,
+    /// Let requests wait even when nobody who could decide is connected, for an owner who looks later with
+    /// `hearth approvals`. Otherwise such a request ends at once and says so.
+    pub wait_for_approver: bool,
 }
 
 impl Default for ApprovalsConfig {
     fn default() -> Self {
-        Self { lifetime_s: hearth_shared::limits::APPROVAL_LIFETIME_MS / 1000 }
+        Self {
+            lifetime_s: hearth_shared::limits::APPROVAL_LIFETIME_MS / 1000,
+            device_wait_s: 24 * 3600,
+            wait_for_approver: false,
+        }
     }
 }
 

@@ -1,5 +1,13 @@
 //! `config.toml`: the typed schema. Every key has a default; every doc comment becomes a line of the
-//! example that `hearth config example` prints.
+//! example that `hearth config example` prints ([`example`]). [`load`] reads a file and refuses keys it
+//! does not know, [`check`] knows the ranges.
+
+pub mod check;
+pub mod example;
+pub mod load;
+mod schema;
+
+pub use load::ConfigError;
 
 use hearth_shared::identity::SecretText;
 use schemars::JsonSchema;
@@ -35,6 +43,7 @@ pub struct GatewayConfig {
     /// Port for WebSocket and HTTP.
     pub port: u16,
     /// The hub's name as nodes and people see it; the host name when left out.
+    #[schemars(example = &"attic")]
     pub name: Option<String>,
     /// Further host names under which the page and clients may reach the hub.
     pub hosts: Vec<String>,
@@ -155,18 +164,36 @@ impl Default for AgentConfig {
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
     /// Base address, for example `http://192.168.1.5:8080/v1`.
+    #[schemars(example = &"http://192.168.1.5:8080/v1")]
     pub base_url: String,
     /// Model name as the server knows it.
+    #[schemars(example = &"qwen3-8b")]
     pub name: String,
     /// Name of the environment variable that holds the API key.
     #[serde(default)]
+    #[schemars(example = &"HEARTH_MODEL_KEY")]
     pub api_key_env: Option<String>,
     /// The key itself; better kept in the environment.
     #[serde(default, skip_serializing)]
+    #[schemars(example = &"secret")]
     pub api_key: Option<SecretText>,
     /// Tokens of context.
     #[serde(default = "default_context")]
     pub context_tokens: u32,
+}
+
+impl ModelConfig {
+    /// The API key: from the environment variable that is named, else from the file; `None` for servers
+    /// that want none.
+    #[must_use]
+    pub fn key(&self) -> Option<SecretText> {
+        self.api_key_env
+            .as_deref()
+            .and_then(|name| std::env::var(name).ok())
+            .filter(|value| !value.is_empty())
+            .map(SecretText::new)
+            .or_else(|| self.api_key.clone())
+    }
 }
 
 fn default_context() -> u32 {

@@ -1,1 +1,134 @@
-//! The command line. (to be written)
+//! The command line of the hub: one file per sub-command.
+//!
+//! Two levels of arguments: clap's typed structs say what was written; [`context::Context`] is what it
+//! means here (which home, which form of output). Every error is one line with a next step and an exit
+//! code of the table in `hearth --help`.
+
+pub mod context;
+pub mod error;
+pub mod output;
+
+mod completions;
+mod config;
+mod logs;
+mod man;
+mod run;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use context::Context;
+use error::Failure;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The table of exit codes, as `--help` shows it.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed; the message says why
+  2  the command line is not right
+  3  the hub does not run or cannot be reached
+  4  there is no such thing
+  5  denied, by a person or by a rule
+
+Every sub-command takes --home and --json. With --json, errors are one JSON object on stderr:
+{\"error\":{\"exit\":3,\"message\":\"...\",\"next\":\"...\"}}";
+
+/// A personal assistant for your own hardware: one hub, small nodes around it.
+#[derive(Debug, Parser)]
+#[command(name = "hearth", version, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every sub-command takes.
+#[derive(Debug, clap::Args)]
+pub struct Global {
+    /// State directory [default: $HEARTH_HOME, else ~/.local/state/hearth]
+    #[arg(long, global = true, value_name = "DIR")]
+    home: Option<PathBuf>,
+    /// Print JSON, for programs
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the hub in the foreground
+    Run(run::Arguments),
+    /// Check, show or explain the configuration
+    Config(config::Arguments),
+    /// Show the hub's log
+    Logs(logs::Arguments),
+    /// Print a completion script for a shell
+    Completions(completions::Arguments),
+    /// Print the manual page, or write one page per sub-command
+    Man(man::Arguments),
+}
+
+/// The whole definition, for completions and manual pages.
+#[must_use]
+pub fn definition() -> clap::Command {
+    Arguments::command()
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version are answers; clap prints them to stdout and the rest to stderr.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { error::Exit::Usage as u8 } else { 0 });
+        }
+    };
+    let context = Context::resolve(&arguments.global);
+    match dispatch(arguments.command, &context) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(context.json),
+    }
+}
+
+fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
+    match command {
+        Command::Run(arguments) => run::run(&arguments, context),
+        Command::Config(arguments) => config::run(&arguments, context),
+        Command::Logs(arguments) => logs::run(&arguments, context),
+        Command::Completions(arguments) => completions::run(&arguments, context),
+        Command::Man(arguments) => man::run(&arguments, context),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound_and_every_sub_command_takes_home_and_json() {
+        definition().debug_assert();
+        let mut command = definition();
+        command.build();
+        let mut waiting: Vec<&clap::Command> = command.get_subcommands().collect();
+        while let Some(sub) = waiting.pop() {
+            for name in ["home", "json"] {
+                assert!(
+                    sub.get_arguments().any(|a| a.get_long() == Some(name)),
+                    "{} lacks --{name}",
+                    sub.get_name()
+                );
+            }
+            waiting.extend(sub.get_subcommands());
+        }
+    }
+
+    #[test]
+    fn help_shows_the_exit_codes() {
+        let help = definition().render_long_help().to_string();
+        for exit in error::Exit::ALL {
+            assert!(help.contains(&format!("\n  {}  ", exit as u8)), "{exit:?}");
+        }
+    }
+}

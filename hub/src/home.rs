@@ -126,6 +126,11 @@ impl Home {
     pub fn sessions(&self, agent: &str) -> PathBuf {
         self.root.join("agents").join(agent).join("sessions")
     }
+    /// `hub.addr`: where a running hub listens, one address a line; for this machine's command line.
+    #[must_use]
+    pub fn address(&self) -> PathBuf {
+        self.root.join("hub.addr")
+    }
     /// `hub.log`
     #[must_use]
     pub fn log(&self) -> PathBuf {

@@ -3,19 +3,24 @@
 use crate::actions::Actions;
 use crate::agent::Agent;
 use crate::approvals::audit::Audit;
-use crate::bus::Bus;
+use crate::bus::{Bus, Event};
 use crate::config::Config;
 use crate::devices::Devices;
-use crate::home::Home;
-use crate::keys::HubKeys;
+use crate::home::{Home, HomeError};
+use crate::keys::{HubKeys, KeyError};
 use crate::nodes::Nodes;
 use crate::routing::Router;
 use crate::sessions::Sessions;
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// How long the work that goes on may take to end when the hub stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long the farewell may take to reach clients before their sockets close.
+const FAREWELL: Duration = Duration::from_millis(250);
 
 /// Tasks of a hub: every one is tracked and ends when `stop` is cancelled.
 #[derive(Debug, Clone, Default)]
@@ -67,4 +72,99 @@ pub struct Hub {
     pub tasks: Tasks,
     /// When it started.
     pub started: Instant,
+}
+
+/// A hub that cannot be put together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HubError {
+    /// The state directory.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// The keys.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Hub {
+    /// Opens everything below the sockets and takes up what waited when the hub last ended. Nothing
+    /// listens yet. The caller holds the home's lock.
+    ///
+    /// # Errors
+    /// [`HubError`].
+    pub async fn open(home: Home, config: Config) -> Result<Arc<Self>, HubError> {
+        let started = Instant::now();
+        home.create()?;
+        let config = Arc::new(config);
+        let tasks = Tasks::default();
+        let bus = Bus::default();
+        let keys = Arc::new(HubKeys::open(&home)?);
+        let store = Store::open(&home.database())?;
+        let audit = Audit::open(store.clone()).await?;
+        let devices = Devices::new(store.clone(), bus.clone(), audit.clone(), keys.clone());
+        let nodes = Nodes::new(
+            store.clone(),
+            bus.clone(),
+            audit.clone(),
+            devices.clone(),
+            keys.clone(),
+            home.clone(),
+            config.clone(),
+            tasks.clone(),
+        );
+        let actions = Actions::new(
+            store.clone(),
+            bus.clone(),
+            audit.clone(),
+            nodes.clone(),
+            keys.clone(),
+            config.clone(),
+            tasks.clone(),
+        );
+        let sessions = Sessions::open(home.clone(), store.clone()).await?;
+        let agent = Agent::new(
+            store.clone(),
+            bus.clone(),
+            config.clone(),
+            nodes.clone(),
+            actions.clone(),
+            sessions.clone(),
+            tasks.clone(),
+        );
+        let router = Router::new(store.clone(), sessions.clone(), agent.clone());
+        actions.resume().await?;
+        agent.resume().await?;
+        Ok(Arc::new(Self {
+            home,
+            config,
+            keys,
+            store,
+            bus,
+            audit,
+            devices,
+            nodes,
+            actions,
+            sessions,
+            agent,
+            router,
+            tasks,
+            started,
+        }))
+    }
+
+    /// Stops: tells everybody, lets what runs come to its end within 5 seconds, and returns. What is
+    /// durable goes on at the next start.
+    pub async fn drain(&self, reason: &str) {
+        tracing::info!(reason, "stopping");
+        self.bus.emit(Event::Shutdown { reason: reason.into() });
+        tokio::time::sleep(FAREWELL).await;
+        self.tasks.stop.cancel();
+        self.tasks.tracker.close();
+        if tokio::time::timeout(GRACE, self.tasks.tracker.wait()).await.is_err() {
+            tracing::warn!(tasks = self.tasks.tracker.len(), "work did not end in time and is cut off");
+        }
+    }
 }

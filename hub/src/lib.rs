@@ -13,7 +13,7 @@
 //! | [`nodes`] | connected nodes, what they declare, the link, readings, media |
 //! | [`devices`] | identities, pairing, tokens, scopes |
 //! | [`sessions`] | transcripts |
-//! | [`bus`], [`config`], [`store`], [`home`], [`keys`] | the ground everything stands on |
+//! | [`bus`], [`config`], [`store`], [`home`], [`keys`], [`logging`] | the ground everything stands on |
 //!
 //! A layer calls only those below it; upwards it speaks by events on the [`bus`].
 
@@ -29,6 +29,7 @@ pub mod gateway;
 pub mod home;
 pub mod hub;
 pub mod keys;
+pub mod logging;
 pub mod nodes;
 pub mod routing;
 pub mod sessions;

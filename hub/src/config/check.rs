@@ -35,7 +35,9 @@ pub fn problems(config: &Config, text: &str) -> Vec<Problem> {
             check.add(
                 "nodes",
                 key,
-                format!("holds `{rule}`; it must be a command such as `gpio.write` or a family such as `gpio.*`"),
+                format!(
+                    "holds `{rule}`; it must be a command such as `gpio.write` or a family such as `gpio.*`"
+                ),
             );
         }
     }
@@ -44,7 +46,9 @@ pub fn problems(config: &Config, text: &str) -> Vec<Problem> {
             check.add(
                 "nodes",
                 "foreign_execute",
-                format!("holds `{id}`; it must be device ids of 64 hexadecimal digits, see `hearth nodes list`"),
+                format!(
+                    "holds `{id}`; it must be device ids of 64 hexadecimal digits, see `hearth nodes list`"
+                ),
             );
         }
     }
@@ -61,7 +65,9 @@ pub fn problems(config: &Config, text: &str) -> Vec<Problem> {
             check.add(
                 "agent.model",
                 "api_key_env",
-                format!("is `{variable}`; it must be the name of an environment variable, not the key itself"),
+                format!(
+                    "is `{variable}`; it must be the name of an environment variable, not the key itself"
+                ),
             );
         }
     }
@@ -127,12 +133,10 @@ fn bind(check: &mut Check<'_>, addresses: &[IpAddr]) {
 }
 
 fn is_rule(rule: &str) -> bool {
-    let word = |w: &str| {
-        !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
-    };
-    rule.split_once('.').is_some_and(|(family, rest)| {
-        word(family) && (rest == "*" || rest.split('.').all(word))
-    })
+    let word =
+        |w: &str| !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    rule.split_once('.')
+        .is_some_and(|(family, rest)| word(family) && (rest == "*" || rest.split('.').all(word)))
 }
 
 fn is_variable(name: &str) -> bool {
@@ -178,6 +182,9 @@ mod tests {
             assert_eq!(found.len(), 1, "{text}: {found:?}");
             assert!(found[0].line.is_some(), "{text}");
         }
-        assert_eq!(of("[nodes]\ndeny = [\"gpio.*\", \"system.run\"]\n[log]\nlevel = \"info,hearth_hub=debug\""), []);
+        assert_eq!(
+            of("[nodes]\ndeny = [\"gpio.*\", \"system.run\"]\n[log]\nlevel = \"info,hearth_hub=debug\""),
+            []
+        );
     }
 }

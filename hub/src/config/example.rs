@@ -62,7 +62,10 @@ mod tests {
 
     /// Takes the `#` away in front of keys and tables.
     fn uncommented() -> String {
-        text().lines().map(|l| if l.starts_with("# ") { l } else { l.trim_start_matches('#') }.to_owned() + "\n").collect()
+        text()
+            .lines()
+            .map(|l| if l.starts_with("# ") { l } else { l.trim_start_matches('#') }.to_owned() + "\n")
+            .collect()
     }
 
     #[test]
@@ -82,6 +85,9 @@ mod tests {
             std::fs::write(path, text()).unwrap();
         }
         let committed = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(committed == text(), "run `HEARTH_BLESS=1 cargo test -p hearth-hub config::example` and commit");
+        assert!(
+            committed == text(),
+            "run `HEARTH_BLESS=1 cargo test -p hearth-hub config::example` and commit"
+        );
     }
 }

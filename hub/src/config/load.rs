@@ -49,10 +49,7 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(io(e)),
         Ok(meta) if meta.len() > MAX_FILE => {
-            return Err(io(std::io::Error::other(format!(
-                "{} bytes, the limit is {MAX_FILE}",
-                meta.len()
-            ))));
+            return Err(io(std::io::Error::other(format!("{} bytes, the limit is {MAX_FILE}", meta.len()))));
         }
         Ok(_) => std::fs::read_to_string(path).map_err(io)?,
     };
@@ -85,7 +82,8 @@ pub fn parse(text: &str) -> Result<Config, Vec<Problem>> {
 fn environment(config: &mut Config, var: impl Fn(&str) -> Option<String>) -> Result<(), Vec<Problem>> {
     if let Some(port) = var("HEARTH_PORT").filter(|p| !p.is_empty()) {
         config.gateway.port = port.parse().map_err(|_| {
-            let message = format!("the environment variable HEARTH_PORT is `{port}`; it must be a port, 0 to 65535");
+            let message =
+                format!("the environment variable HEARTH_PORT is `{port}`; it must be a port, 0 to 65535");
             vec![Problem { line: None, message }]
         })?;
     }
@@ -138,7 +136,11 @@ fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
         let parts = strsim::jaro_winkler(&last(name), &last(candidate));
         0.85 * parts + 0.15 * strsim::jaro_winkler(name, candidate)
     };
-    known.map(|k| (score(&k), k)).filter(|(s, _)| *s >= SIMILAR).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, k)| k)
+    known
+        .map(|k| (score(&k), k))
+        .filter(|(s, _)| *s >= SIMILAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, k)| k)
 }
 
 /// Line (from 1) of a byte offset.
@@ -157,7 +159,13 @@ mod tests {
     #[test]
     fn unknown_keys_are_refused_with_line_and_nearest_name() {
         let p = problem("[gateway]\nport = 1\nbnd = [\"::1\"]\n");
-        assert_eq!(p, Problem { line: Some(3), message: "unknown key `gateway.bnd`; did you mean `gateway.bind`?".into() });
+        assert_eq!(
+            p,
+            Problem {
+                line: Some(3),
+                message: "unknown key `gateway.bnd`; did you mean `gateway.bind`?".into()
+            }
+        );
         let p = problem("\n[gatway]\nport = 1\n");
         assert_eq!(p.line, Some(2));
         assert!(p.message.contains("did you mean `gateway`?"), "{}", p.message);

@@ -14,6 +14,7 @@ pub fn problems(config: &Config, text: &str) -> Vec<Problem> {
     check.range("gateway", "requests_per_second", gateway.requests_per_second.into(), 1..=10_000, "requests");
     check.range("pairing", "window_s", config.pairing.window_s, 10..=86_400, "seconds");
     check.range("approvals", "lifetime_s", config.approvals.lifetime_s, 10..=604_800, "seconds");
+    check.range("approvals", "device_wait_s", config.approvals.device_wait_s, 10..=2_592_000, "seconds");
     let retention = &config.retention;
     check.range("retention", "readings_days", retention.readings_days.into(), 1..=3_650, "days");
     check.range("retention", "summaries_days", retention.summaries_days.into(), 1..=36_500, "days");

@@ -1,4 +1,27 @@
 //! Identities: who is known, in which role, with which rights, and how one becomes known.
+//!
+//! ```text
+//!              ┌── setup code ─────────────────────────► accepted ──► revoked ─┐
+//! knock ───────┤                                          ▲                    ├─► removed ─► (may knock again)
+//!   window     └── pending ── approve ─┬──────────────────┘                    │
+//!   open?            │                 └─ preauthorised ── node confirms ──┘   │
+//!                    └──────── reject ────────────────────────────► rejected ──┘
+//! ```
+//!
+//! What waits lives in memory: whoever still wants in knocks again. What was decided is in the
+//! database, together with its audit record in the same transaction. Secrets (tokens, setup codes) are
+//! stored as digests only.
+
+mod known;
+mod pairing;
+mod records;
+mod tokens;
+mod waiting;
+
+pub(crate) use pairing::check_known;
+pub(crate) use records::{all, get, pick};
+pub use tokens::TokenInfo;
+pub use waiting::Settled;
 
 use crate::approvals::audit::Audit;
 use crate::bus::Bus;
@@ -7,10 +30,9 @@ use crate::store::{Store, StoreError};
 use hearth_shared::approver::Approver;
 use hearth_shared::connect::Role;
 use hearth_shared::identity::{DeviceId, PublicKey, SecretText};
-use hearth_shared::pairing::{CodeSecret, SetupCode};
+use hearth_shared::pairing::SetupCode;
 use serde::Serialize;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
 /// What an operator may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +102,8 @@ pub enum DeviceState {
     Rejected,
     /// Was accepted once; its tokens and link are void.
     Revoked,
+    /// A person here said yes; the person at the node has not confirmed the words yet. Never stored.
+    Preauthorised,
 }
 
 /// A known device.
@@ -92,8 +116,10 @@ pub struct Device {
     pub key: PublicKey,
     /// Name for people: the operator's label, else what it calls itself.
     pub name: String,
-    /// Role.
+    /// The role it was paired with.
     pub role: Role,
+    /// Every role it may connect in (a phone may be operator and node with one key).
+    pub roles: Vec<Role>,
     /// Protocol.
     pub kind: LinkKind,
     /// State.
@@ -186,6 +212,17 @@ pub enum DeviceError {
     /// Rejected or revoked before.
     #[error("the device was {0}; remove it to let it knock again")]
     Refused(&'static str),
+    /// Our own nodes prove their key and have no token.
+    #[error(
+        "`{0}` is a node of the link: it proves its key and has no token to rotate; use revoke or remove"
+    )]
+    NoToken(String),
+    /// Too many codes of this window wait to be used.
+    #[error("{0} setup codes of this window are not used yet; use one, or wait until the window closes")]
+    TooManyCodes(usize),
+    /// A hub's key is no person's.
+    #[error("the hub's own key is no person's approver")]
+    NotAPerson,
     /// No randomness.
     #[error(transparent)]
     Identity(#[from] hearth_shared::identity::IdentityError),
@@ -225,170 +262,20 @@ pub enum Knocked {
 
 /// Handle; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Devices {}
+pub struct Devices {
+    store: Store,
+    bus: Bus,
+    keys: Arc<HubKeys>,
+    desk: Arc<Mutex<waiting::Desk>>,
+}
 
 impl Devices {
     /// Reads nothing yet; windows are closed after a start.
     #[must_use]
-    pub fn new(_store: Store, _bus: Bus, _audit: Audit, _keys: Arc<HubKeys>) -> Self {
-        todo!()
-    }
-
-    /// A known device.
-    ///
-    /// # Errors
-    /// [`DeviceError::Store`].
-    pub async fn get(&self, _id: DeviceId) -> Result<Option<Device>, DeviceError> {
-        todo!()
-    }
-
-    /// All known devices, and all that wait.
-    ///
-    /// # Errors
-    /// [`DeviceError::Store`].
-    pub async fn list(&self) -> Result<(Vec<Arc<PendingDevice>>, Vec<Device>), DeviceError> {
-        todo!()
-    }
-
-    /// A device whose key was just proved asks to be let in (role, name, rights in `asks`).
-    ///
-    /// # Errors
-    /// [`DeviceError::WindowClosed`], [`DeviceError::TooMany`], [`DeviceError::WrongKind`],
-    /// [`DeviceError::Refused`], [`DeviceError::Store`].
-    pub async fn knock(&self, _asks: PendingDevice) -> Result<Knocked, DeviceError> {
-        todo!()
-    }
-
-    /// Admits a device without asking: a setup code, or a client of this machine's owner.
-    ///
-    /// # Errors
-    /// [`DeviceError`].
-    pub async fn admit(&self, _asks: PendingDevice, _via: &'static str) -> Result<Device, DeviceError> {
-        todo!()
-    }
-
-    /// Uses up a setup code. A second use raises [`crate::bus::Event::Alarm`].
-    ///
-    /// # Errors
-    /// [`DeviceError::BadCode`].
-    pub async fn redeem(&self, _secret: &CodeSecret) -> Result<(), DeviceError> {
-        todo!()
-    }
-
-    /// A person approves a waiting device (id or unique prefix of request id, device id, or its name).
-    ///
-    /// # Errors
-    /// [`DeviceError::Unknown`], [`DeviceError::Ambiguous`], [`DeviceError::Store`].
-    pub async fn approve(&self, _which: &str, _by: &str) -> Result<Device, DeviceError> {
-        todo!()
-    }
-
-    /// A person rejects a waiting device.
-    ///
-    /// # Errors
-    /// As [`Devices::approve`].
-    pub async fn reject(&self, _which: &str, _by: &str) -> Result<DeviceId, DeviceError> {
-        todo!()
-    }
-
-    /// Forgets a device and closes its sockets.
-    ///
-    /// # Errors
-    /// As [`Devices::approve`].
-    pub async fn remove(&self, _which: &str, _by: &str) -> Result<DeviceId, DeviceError> {
-        todo!()
-    }
-
-    /// Voids a device's tokens and closes its sockets; it may not come back until removed.
-    ///
-    /// # Errors
-    /// As [`Devices::approve`].
-    pub async fn revoke(&self, _which: &str, _by: &str) -> Result<DeviceId, DeviceError> {
-        todo!()
-    }
-
-    /// Gives a device a new name.
-    ///
-    /// # Errors
-    /// As [`Devices::approve`].
-    pub async fn rename(&self, _which: &str, _name: &str) -> Result<DeviceId, DeviceError> {
-        todo!()
-    }
-
-    /// Notes that a device came or went.
-    ///
-    /// # Errors
-    /// [`DeviceError::Store`].
-    pub async fn seen(&self, _id: DeviceId, _reason: &str) -> Result<(), DeviceError> {
-        todo!()
-    }
-
-    /// The device token of a JSON client; made at the first call, afterwards only its digest is known and
-    /// a fresh one replaces it.
-    ///
-    /// # Errors
-    /// [`DeviceError`].
-    pub async fn issue_token(&self, _id: DeviceId, _role: Role) -> Result<SecretText, DeviceError> {
-        todo!()
-    }
-
-    /// Whether this is the device's token.
-    ///
-    /// # Errors
-    /// [`DeviceError::Store`].
-    pub async fn check_token(&self, _id: DeviceId, _role: Role, _token: &str) -> Result<bool, DeviceError> {
-        todo!()
-    }
-
-    /// Makes a new token and closes the device's sockets.
-    ///
-    /// # Errors
-    /// As [`Devices::approve`].
-    pub async fn rotate(
-        &self,
-        _which: &str,
-        _role: Role,
-        _by: &str,
-    ) -> Result<(DeviceId, SecretText), DeviceError> {
-        todo!()
-    }
-
-    /// Opens the window and makes a setup code with these addresses.
-    ///
-    /// # Errors
-    /// [`DeviceError`].
-    pub async fn open_window(
-        &self,
-        _ttl: Duration,
-        _addresses: Vec<String>,
-    ) -> Result<PairingWindow, DeviceError> {
-        todo!()
-    }
-
-    /// Closes it; codes that were not used are void.
-    pub async fn close_window(&self) {
-        todo!()
-    }
-
-    /// See [`WindowStatus`].
-    #[must_use]
-    pub fn window(&self) -> WindowStatus {
-        todo!()
-    }
-
-    /// Persons' approver keys known to the hub: they go into setup codes.
-    ///
-    /// # Errors
-    /// [`DeviceError::Store`].
-    pub async fn known_approvers(&self) -> Result<Vec<Approver>, DeviceError> {
-        todo!()
-    }
-
-    /// Makes an approver key known. It counts on a node only once the node has it.
-    ///
-    /// # Errors
-    /// [`DeviceError::Store`].
-    pub async fn add_known_approver(&self, _approver: Approver, _by: &str) -> Result<(), DeviceError> {
-        todo!()
+    pub fn new(store: Store, bus: Bus, _audit: Audit, keys: Arc<HubKeys>) -> Self {
+        Self { store, bus, keys, desk: Arc::default() }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,8 @@
 //! `node.toml`
 
+pub mod board;
+
+pub use board::BoardConfig;
 use serde::{Deserialize, Serialize};
 
 /// The whole file. (Completed by its owners: `board` by the capability, `policy` by the guard.)
@@ -16,14 +19,6 @@ pub struct Config {
     /// [`PolicyConfig::locate`].
     #[serde(skip)]
     pub file: Option<std::path::PathBuf>,
-}
-
-/// `[board]`
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BoardConfig {
-    /// A simulated board instead of the real one.
-    pub simulate: bool,
 }
 
 /// `[policy]`: what may run on this node, and whose yes it takes. Only this file can loosen it.

@@ -1,15 +1,77 @@
 //! What may run: the node's own policy, approvers, challenges, journal and audit log.
+//!
+//! | module | what it keeps |
+//! | --- | --- |
+//! | [`policy`] | the owner's rules: allow, ask, deny |
+//! | `challenge` | what a person is asked, in memory, for a minute |
+//! | [`always`] | what a person said for good |
+//! | [`approvers`] | whose word counts |
+//! | `journal`, `kept` | requests with effects: started, finished, their results |
+//! | [`audit`] | the hash chain of all of it |
+//! | `request` | the steps of one request over these |
+//!
+//! Every method that writes syncs the disk and blocks: call it from a blocking thread. No lock is held
+//! while the caller waits for anything else.
 
-use hearth_shared::approver::{ApproverError, ApproverSet, ApproversChange};
-use hearth_shared::chain::Head;
-use hearth_shared::identity::{DeviceId, SecretKey};
-use hearth_shared::link::Declaration;
+pub mod always;
+pub mod approvers;
+pub mod audit;
+mod challenge;
+mod clock;
+mod journal;
+mod kept;
+pub mod policy;
+pub(crate) mod request;
+mod store;
+mod uses;
+
+use crate::capability::Inventory;
+use crate::config::Config;
+use always::StoredRule;
+use audit::{AuditFault, AuditReport};
+use challenge::Challenges;
+use clock::Clock;
+use hearth_shared::approver::{ApproverError, ApproverSet};
+use hearth_shared::chain::{Head, Record};
+use hearth_shared::command;
+use hearth_shared::identity::{DeviceId, SecretKey, display_safe};
+use hearth_shared::limits::MAX_NAME_CHARS;
+use hearth_shared::link::{CommandDecl, Declaration};
 use hearth_shared::reading::BootId;
-use std::sync::Arc;
+use kept::Kept;
+use policy::{Context, Judgement, Policy};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use store::Store;
+use uses::Uses;
 
-/// See the module. (Fields by its owner.)
+/// See the module.
 #[derive(Debug)]
-pub struct Guard {}
+pub struct Guard {
+    key: Arc<SecretKey>,
+    boot: BootId,
+    clock: Clock,
+    store: Store,
+    kept: Kept,
+    /// Held over a commit and the change of `view` after it, so that both move in step.
+    writing: Mutex<()>,
+    view: RwLock<View>,
+    uses: Mutex<Uses>,
+    open: Mutex<Challenges>,
+}
+
+/// What is asked for often, as last committed.
+#[derive(Debug, Clone)]
+struct View {
+    name: String,
+    policy: Arc<Policy>,
+    hub: Option<DeviceId>,
+    approvers: ApproverSet,
+    /// Need `person` is in force: reached once, it stays until the owner resets the list on the node.
+    /// Otherwise removing one of two persons would loosen every rule that asks for one.
+    person: bool,
+    head: Head,
+}
 
 /// A stored state that cannot be used, or a policy that cannot be understood.
 #[derive(Debug, thiserror::Error)]
@@ -21,21 +83,69 @@ pub enum GuardError {
     /// The policy section of the configuration.
     #[error("{0}")]
     Policy(String),
+    /// A change of the list of approvers.
+    #[error(transparent)]
+    Approvers(#[from] ApproverError),
+    /// A rule's limit is reached.
+    #[error("{0}")]
+    Limited(String),
+    /// Something asked for that cannot be done in this state.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A write in progress: the transaction, and the audit log within it.
+struct Change<'a> {
+    txn: &'a redb::WriteTransaction,
+    key: &'a SecretKey,
+    head: Option<Head>,
+}
+
+impl Change<'_> {
+    fn audit(&mut self, kind: &str, body: &serde_json::Value) -> Result<(), GuardError> {
+        self.head = Some(audit::append(self.txn, self.key, clock::wall_ms(), kind, body)?);
+        Ok(())
+    }
 }
 
 impl Guard {
-    /// Reads approvers, journal, always-rules and audit log from the state database.
+    /// Reads approvers, journal, always-rules and audit log from the state database, and notes this
+    /// start in the audit log.
     ///
     /// # Errors
     /// [`GuardError`].
     pub fn open(
-        _database: Arc<redb::Database>,
-        _key: Arc<SecretKey>,
-        _boot: BootId,
-        _config: &crate::config::Config,
-        _state_dir: &std::path::Path,
+        database: Arc<redb::Database>,
+        key: Arc<SecretKey>,
+        boot: BootId,
+        config: &Config,
+        state_dir: &Path,
     ) -> Result<Arc<Self>, GuardError> {
-        todo!()
+        let policy = Arc::new(Policy::compile(config)?);
+        let store = Store::open(database)?;
+        let view = View {
+            name: node_name(config),
+            policy,
+            hub: store.get::<Option<DeviceId>>("hub")?.flatten(),
+            approvers: store.get("approvers")?.unwrap_or_default(),
+            person: store.get("person")?.unwrap_or(false),
+            head: audit::head(&store)?,
+        };
+        let uses = Uses::load(request::stored_uses(&store)?);
+        let guard = Self {
+            key,
+            boot,
+            clock: Clock::new(store.get("powered")?.unwrap_or(0)),
+            kept: Kept::open(state_dir)?,
+            store,
+            writing: Mutex::new(()),
+            view: RwLock::new(view),
+            uses: Mutex::new(uses),
+            open: Mutex::new(Challenges::default()),
+        };
+        let policy = guard.policy().digest();
+        guard.audit("node.started", serde_json::json!({ "boot": boot, "policy": policy }))?;
+        Ok(Arc::new(guard))
     }
 
     /// Takes an edited policy; open challenges are void then. The board's part of `config` must be the
@@ -43,51 +153,163 @@ impl Guard {
     ///
     /// # Errors
     /// [`GuardError::Policy`]; the old policy stays.
-    pub fn reload(&self, _config: &crate::config::Config) -> Result<(), GuardError> {
-        todo!()
-    }
-
-    /// The hub this node obeys.
-    pub fn hub(&self) -> Option<DeviceId> {
-        todo!()
+    pub fn reload(&self, config: &Config) -> Result<(), GuardError> {
+        let policy = Arc::new(Policy::compile(config)?);
+        let digest = policy.digest();
+        if digest == self.policy().digest() {
+            return Ok(());
+        }
+        self.commit(
+            |change| change.audit("policy.changed", &serde_json::json!({ "policy": digest })),
+            |view, ()| view.policy = policy,
+        )
     }
 
     /// The declaration of this board under the present policy.
-    pub fn declaration(&self, _inventory: crate::capability::Inventory) -> Declaration {
-        todo!()
+    #[must_use]
+    pub fn declaration(&self, inventory: Inventory) -> Declaration {
+        let view = self.view();
+        let mut commands: Vec<CommandDecl> = inventory
+            .commands
+            .iter()
+            .filter_map(|name| command::spec(name))
+            .map(|spec| CommandDecl {
+                name: spec.name.to_owned(),
+                class: spec.class,
+                need: view.policy.declared_need(spec.name, spec.class, view.person),
+            })
+            .collect();
+        commands.sort_by(|a, b| a.name.cmp(&b.name));
+        Declaration {
+            name: view.name,
+            version: hearth_shared::VERSION.to_owned(),
+            platform: "linux".to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            model: inventory.model,
+            simulated: inventory.simulated,
+            commands,
+            cameras: inventory.cameras,
+            pins: inventory.pins,
+            sensors: inventory.sensors,
+            policy: view.policy.digest(),
+            person_ready: view.person,
+        }
     }
 
-    /// The list of approvers.
-    pub fn approvers(&self) -> ApproverSet {
-        todo!()
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> Arc<Policy> {
+        self.view().policy
     }
 
-    /// Stores the first list, as confirmed by the person who pairs, and the hub it belongs to.
-    ///
-    /// # Errors
-    /// [`GuardError`] when there is a list already (see [`Guard::hub`]) or it cannot be stored.
-    pub fn adopt(&self, _hub: DeviceId, _set: ApproverSet) -> Result<(), GuardError> {
-        todo!()
-    }
-
-    /// Applies a signed change of the list.
-    ///
-    /// # Errors
-    /// [`ApproverError`].
-    pub fn change_approvers(&self, _change: &ApproversChange) -> Result<ApproverSet, ApproverError> {
-        todo!()
+    /// Whether need `person` is in force.
+    #[must_use]
+    pub fn person_in_force(&self) -> bool {
+        self.view().person
     }
 
     /// Head of the node's audit log.
+    #[must_use]
     pub fn head(&self) -> Head {
-        todo!()
+        self.view().head
     }
 
-    /// Appends to the node's audit log.
+    /// Appends to the node's audit log; blocks until it is on the disk.
     ///
     /// # Errors
     /// [`GuardError`] when it cannot be stored.
-    pub fn audit(&self, _kind: &str, _body: serde_json::Value) -> Result<Head, GuardError> {
-        todo!()
+    pub fn audit(&self, kind: &str, body: serde_json::Value) -> Result<Head, GuardError> {
+        self.commit(|change| change.audit(kind, &body), |_, ()| ())?;
+        Ok(self.head())
     }
+
+    /// Records of the audit log after number `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`GuardError`].
+    pub fn audit_records(&self, after: u64, limit: usize) -> Result<Vec<Record>, GuardError> {
+        audit::records(&self.store, after, limit)
+    }
+
+    /// Walks the whole audit log.
+    ///
+    /// # Errors
+    /// [`AuditFault`]: the first fault found.
+    pub fn audit_verify(&self) -> Result<AuditReport, AuditFault> {
+        audit::verify(&self.store, &self.key)
+    }
+
+    /// The stored always-rules.
+    ///
+    /// # Errors
+    /// [`GuardError`].
+    pub fn always_rules(&self) -> Result<Vec<StoredRule>, GuardError> {
+        always::list(&self.store)
+    }
+
+    /// Removes an always-rule by number; false when there is none.
+    ///
+    /// # Errors
+    /// [`GuardError`].
+    pub fn remove_always(&self, number: u64) -> Result<bool, GuardError> {
+        self.commit(
+            |change| {
+                let gone = always::remove(change.txn, |rule| rule.number == number)? > 0;
+                if gone {
+                    change.audit("always.removed", &serde_json::json!({ "number": number }))?;
+                }
+                Ok(gone)
+            },
+            |_, _| (),
+        )
+    }
+
+    fn judge(&self, invocation: &command::Invocation) -> Judgement {
+        let view = self.view();
+        let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        let context = Context {
+            person_in_force: view.person,
+            minute_utc: clock::minute_utc(),
+            uses: Some(&uses),
+            powered_ms: self.clock.powered_ms(),
+        };
+        view.policy.evaluate(invocation, &context)
+    }
+
+    fn view(&self) -> View {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn challenges(&self) -> MutexGuard<'_, Challenges> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits `work` with the powered time, then lets `apply` and the new head reach the view.
+    fn commit<T>(
+        &self,
+        work: impl FnOnce(&mut Change<'_>) -> Result<T, GuardError>,
+        apply: impl FnOnce(&mut View, &T),
+    ) -> Result<T, GuardError> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let (value, head) = self.store.write(|txn| {
+            let mut change = Change { txn, key: &self.key, head: None };
+            let value = work(&mut change)?;
+            store::put(txn, "powered", &self.clock.powered_ms())?;
+            Ok((value, change.head))
+        })?;
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        apply(&mut view, &value);
+        if let Some(head) = head {
+            view.head = head;
+        }
+        Ok(value)
+    }
+}
+
+/// The configured name, or the host's; never empty, never longer than the limit.
+fn node_name(config: &Config) -> String {
+    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = config.name.clone().filter(|n| !n.trim().is_empty()).unwrap_or_else(host);
+    let safe: String = display_safe(name.trim(), usize::MAX).chars().take(MAX_NAME_CHARS).collect();
+    if safe.is_empty() { "node".to_owned() } else { safe }
 }

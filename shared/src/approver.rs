@@ -5,9 +5,10 @@
 //! recovery key may change anything; an ordinary approver may only take itself off. The hub's own key
 //! is never an admin: a hub that runs evil code must not be able to appoint its own "person".
 
-use crate::identity::{DeviceId, IdentityError, PublicKey, SecretKey, Signature};
+use crate::identity::{DeviceId, IdentityError, PublicKey, SecretKey, SecretText, Signature};
 use crate::limits::{MAX_APPROVERS, MAX_NAME_CHARS};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 const DOMAIN: &[u8] = b"hearth-approvers-v1\0";
 
@@ -174,6 +175,34 @@ impl ApproversChange {
     }
 }
 
+/// A recovery key as 24 words of the BIP-39 English list, for paper. The last word holds a checksum.
+#[must_use]
+pub fn recovery_phrase(key: &SecretKey) -> SecretText {
+    let seed = key.seed();
+    // 32 bytes are a valid length, so this always gives 24 words.
+    bip39::Mnemonic::from_entropy(&*seed).map(|m| SecretText::new(m.to_string())).unwrap_or_default()
+}
+
+/// Reads a phrase that [`recovery_phrase`] wrote; case and the white space between words do not matter.
+///
+/// # Errors
+/// [`IdentityError::Malformed`] for a wrong word, count or checksum.
+pub fn recovery_key(phrase: &SecretText) -> Result<SecretKey, IdentityError> {
+    let malformed = IdentityError::Malformed {
+        what: "recovery phrase",
+        expected: "the 24 words that were shown when it was made",
+    };
+    let words = Zeroizing::new(phrase.expose().to_lowercase());
+    let mnemonic = bip39::Mnemonic::parse_in_normalized(
+        bip39::Language::English,
+        &words.split_whitespace().collect::<Vec<_>>().join(" "),
+    );
+    let Ok(mnemonic) = mnemonic else { return Err(malformed) };
+    let entropy = Zeroizing::new(mnemonic.to_entropy());
+    let seed = Zeroizing::new(<[u8; 32]>::try_from(entropy.as_slice()).map_err(|_| malformed)?);
+    Ok(SecretKey::from_seed(&seed))
+}
+
 fn signed_bytes(node: &DeviceId, set: &ApproverSet) -> Vec<u8> {
     let mut bytes = DOMAIN.to_vec();
     bytes.extend(node.0);
@@ -246,6 +275,20 @@ mod tests {
         assert!(before.apply(&NODE, &ApproversChange::sign(&stranger, &NODE, after.clone())).is_err());
         after.approvers[0].admin = true;
         assert!(before.apply(&NODE, &ApproversChange::sign(&admin, &NODE, after)).is_err());
+    }
+
+    #[test]
+    fn recovery_phrase_reads_back_and_a_wrong_word_shows() {
+        let key = SecretKey::from_seed(&[42; 32]);
+        let phrase = recovery_phrase(&key);
+        assert_eq!(phrase.expose().split(' ').count(), 24);
+        let typed = SecretText::new(format!("  {}\n", phrase.expose().to_uppercase().replace(' ', "  ")));
+        assert_eq!(recovery_key(&typed).unwrap().public(), key.public());
+        let first = phrase.expose().split(' ').next().unwrap();
+        let other = if first == "zoo" { "abandon" } else { "zoo" };
+        let wrong = SecretText::new(phrase.expose().replacen(first, other, 1));
+        assert!(recovery_key(&wrong).is_err());
+        assert!(recovery_key(&SecretText::new("abandon abandon about".into())).is_err());
     }
 
     #[test]

@@ -136,3 +136,6 @@ impl System {
         run::run(params, facts, executable, timeout, cancel).await
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,3 +174,127 @@ fn plain(text: &str) -> String {
         text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { ' ' }).collect();
     mapped.split_whitespace().collect::<Vec<_>>().join("-")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn chip(root: &Path, number: u32, name: &str, device: &str, files: &[(&str, &str)]) {
+        let folder = format!("sys/class/hwmon/hwmon{number}");
+        write(root, &format!("{folder}/name"), name);
+        files.iter().for_each(|(file, text)| write(root, &format!("{folder}/{file}"), text));
+        if !device.is_empty() {
+            let device = root.join("sys/devices").join(device);
+            std::fs::create_dir_all(&device).unwrap();
+            symlink(device, root.join(folder).join("device")).unwrap();
+        }
+    }
+
+    fn ids(found: &[Found]) -> Vec<&str> {
+        let mut ids: Vec<&str> = found.iter().map(|f| f.id.as_str()).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    #[test]
+    fn each_physical_sensor_is_found_once_under_a_name_that_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        write(root, "sys/class/thermal/thermal_zone0/type", "cpu-thermal\n");
+        write(root, "sys/class/thermal/thermal_zone0/temp", "48312\n");
+        write(root, "sys/class/thermal/cooling_device0/type", "fan\n");
+        // The same zone again, as the kernel shows it.
+        chip(root, 0, "cpu_thermal\n", "virtual/thermal/thermal_zone0", &[("temp1_input", "48312\n")]);
+        chip(
+            root,
+            1,
+            "sht3x\n",
+            "i2c/1-0044",
+            &[("temp1_input", "21187\n"), ("humidity1_input", "45600\n"), ("temp1_max", "1\n")],
+        );
+        chip(
+            root,
+            2,
+            "coretemp\n",
+            "platform/coretemp.0",
+            &[("temp1_input", "40000\n"), ("temp1_label", "Package id 0\n")],
+        );
+        chip(
+            root,
+            3,
+            "ina219\n",
+            "i2c/1-0040",
+            &[("in1_input", "5012\n"), ("curr1_input", "350\n"), ("power1_input", "1754000\n")],
+        );
+        chip(root, 4, "pwmfan\n", "platform/fan", &[("fan1_input", "1780\n")]);
+        let found = discover(root);
+        assert_eq!(
+            ids(&found),
+            [
+                "coretemp-package-id-0",
+                "cpu-thermal",
+                "ina219-curr1",
+                "ina219-in1",
+                "ina219-power1",
+                "pwmfan-fan1",
+                "sht3x-humidity1",
+                "sht3x-temp1",
+            ]
+        );
+        let value = |id: &str| {
+            let sensor = found.iter().find(|f| f.id == id).unwrap();
+            File { path: sensor.path.clone(), scale: sensor.scale }.read().unwrap()
+        };
+        assert_eq!(
+            (value("cpu-thermal"), value("sht3x-temp1"), value("sht3x-humidity1")),
+            (48.312, 21.187, 45.6)
+        );
+        assert_eq!(
+            (value("ina219-in1"), value("ina219-curr1"), value("ina219-power1")),
+            (5.012, 0.35, 1.754)
+        );
+        assert_eq!(value("pwmfan-fan1"), 1_780.0);
+        assert_eq!(found.iter().find(|f| f.id == "cpu-thermal").unwrap().name, "processor");
+    }
+
+    #[test]
+    fn chips_of_one_kind_are_told_apart_by_their_address_not_by_their_number() {
+        let found = |first: &str, second: &str| {
+            let root = tempfile::tempdir().unwrap();
+            chip(root.path(), 0, "nvme", &format!("pci/{first}"), &[("temp1_input", "1000")]);
+            chip(root.path(), 1, "nvme", &format!("pci/{second}"), &[("temp1_input", "2000")]);
+            let found = discover(root.path());
+            let value = |f: &Found| File { path: f.path.clone(), scale: f.scale }.read().unwrap();
+            found.iter().map(|f| (f.id.clone(), value(f))).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            found("nvme0", "nvme1"),
+            [("nvme-nvme0-temp1".into(), 1.0), ("nvme-nvme1-temp1".into(), 2.0)]
+        );
+        assert_eq!(
+            found("nvme1", "nvme0"),
+            [("nvme-nvme0-temp1".into(), 2.0), ("nvme-nvme1-temp1".into(), 1.0)]
+        );
+    }
+
+    #[test]
+    fn equal_names_are_numbered_and_rubbish_is_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        for zone in 0..2 {
+            write(root.path(), &format!("sys/class/thermal/thermal_zone{zone}/type"), "acpitz\n");
+            write(root.path(), &format!("sys/class/thermal/thermal_zone{zone}/temp"), "hot\n");
+        }
+        let found = discover(root.path());
+        assert_eq!(ids(&found), ["acpitz", "acpitz-2"]);
+        let error = File { path: found[0].path.clone(), scale: 1.0 }.read().unwrap_err();
+        assert!(error.message.contains("hot") && error.message.contains("thermal_zone0"), "{error}");
+        assert!(discover(Path::new("/nowhere")).is_empty());
+    }
+}

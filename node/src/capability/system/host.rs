@@ -227,3 +227,109 @@ fn warnings(info: &InfoResult, now_s: u64) -> Vec<String> {
     }
     warnings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A Raspberry Pi in trouble, as its files tell it.
+    const PI: &[(&str, &str)] = &[
+        ("proc/device-tree/model", "Raspberry Pi Zero 2 W Rev 1.0\0"),
+        ("proc/sys/kernel/hostname", "garage\n"),
+        ("proc/sys/kernel/ostype", "Linux\n"),
+        ("proc/sys/kernel/osrelease", "6.12.25+rpt-rpi-v8\n"),
+        ("proc/uptime", "5025.31 19000.02\n"),
+        ("proc/loadavg", "0.52 0.58 0.59 1/123 4567\n"),
+        ("proc/stat", "cpu  1 2 3\ncpu0 1 2\ncpu1 1 2\ncpu2 1 2\ncpu3 1 2\nintr 5\n"),
+        (
+            "proc/meminfo",
+            "MemTotal:         431428 kB\nMemFree:           20000 kB\nMemAvailable:      15000 kB\n",
+        ),
+        (
+            "proc/net/wireless",
+            "Inter-| sta-|   Quality        |\n face | tus | link level noise |\n wlan0: 0000   54.  -56.  -256        0      0\n",
+        ),
+        ("proc/mounts", "/dev/root / ext4 ro,noatime 0 0\ntmpfs /run tmpfs rw 0 0\n"),
+        ("sys/class/thermal/thermal_zone0/type", "cpu-thermal\n"),
+        ("sys/class/thermal/thermal_zone0/temp", "83214\n"),
+        ("sys/devices/platform/soc/soc:firmware/get_throttled", "50005\n"),
+        ("run/systemd/timesync/synchronized", ""),
+    ];
+
+    fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let host = Host { root: root.path().into(), state_dir: root.path().into() };
+        (root, host)
+    }
+
+    #[tokio::test]
+    async fn a_pi_in_trouble_says_what_to_do() {
+        let (_root, host) = tree(PI);
+        assert!(host.clock_synchronized().await);
+        let info = host.report(true).unwrap();
+        assert_eq!(info.model.as_deref(), Some("Raspberry Pi Zero 2 W Rev 1.0"));
+        assert_eq!((info.hostname.as_str(), info.kernel.as_str()), ("garage", "Linux 6.12.25+rpt-rpi-v8"));
+        assert_eq!((info.uptime_s, info.load, info.cpus), (5_025, [0.52, 0.58, 0.59], 4));
+        assert_eq!((info.memory_total_bytes, info.memory_available_bytes), (431_428 * 1024, 15_000 * 1024));
+        assert!(info.disk_total_bytes >= info.disk_available_bytes && info.disk_total_bytes > 0);
+        assert_eq!(info.cpu_temperature_c, Some(83.214));
+        assert_eq!((info.under_voltage, info.throttled), (Some(true), Some(true)));
+        assert_eq!(info.wifi_signal_dbm, Some(-56));
+        assert!(info.root_read_only);
+        for word in ["voltage", "slowed down", "83 °C", "read-only", "Memory is low"] {
+            assert!(info.warnings.iter().any(|w| w.contains(word)), "{word}: {:?}", info.warnings);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_board_cannot_tell_is_left_out() {
+        let (_root, host) = tree(&[("proc/mounts", "none / overlay rw 0 0\n")]);
+        assert!(!host.clock_synchronized().await);
+        let info = host.report(false).unwrap();
+        assert_eq!((info.model, info.under_voltage, info.throttled), (None, None, None));
+        assert_eq!((info.cpu_temperature_c, info.wifi_signal_dbm), (None, None));
+        assert!(!info.root_read_only);
+    }
+
+    #[test]
+    fn past_under_voltage_is_not_present_and_the_alarm_of_the_chip_counts() {
+        let firmware = ("sys/devices/platform/soc/soc:firmware/get_throttled", "0x50000\n");
+        let (_root, host) = tree(&[firmware]);
+        assert_eq!(host.power(), (Some(false), Some(false)));
+        let chip = [
+            ("sys/class/hwmon/hwmon1/name", "rpi_volt\n"),
+            ("sys/class/hwmon/hwmon1/in0_lcrit_alarm", "1\n"),
+        ];
+        let (_root, host) = tree(&chip);
+        assert_eq!(host.power(), (Some(true), None));
+    }
+
+    #[test]
+    fn a_card_warns_before_it_is_full() {
+        let card = |free_mib: u64, total_mib: u64| InfoResult {
+            disk_total_bytes: total_mib * MIB,
+            disk_available_bytes: free_mib * MIB,
+            ..InfoResult::default()
+        };
+        let warned = |info: &InfoResult| warnings(info, CLOCK_UNSET_BEFORE_S).len();
+        assert_eq!(warned(&card(50, 1_000)), 1);
+        assert_eq!(warned(&card(1_000, 32_000)), 1);
+        assert_eq!(warned(&card(10_000, 32_000)), 0);
+        // Five per cent of a large disk are plenty.
+        assert_eq!(warned(&card(40_000, 1_000_000)), 0);
+        assert_eq!(warnings(&InfoResult::default(), 10).len(), 1, "a clock of 1970 is told");
+    }
+
+    #[test]
+    fn this_machine_has_a_health() {
+        let host = Host { root: "/".into(), state_dir: std::env::temp_dir() };
+        let info = host.report(false).unwrap();
+        assert!(!info.hostname.is_empty() && info.kernel.starts_with("Linux"), "{info:?}");
+        assert!(info.cpus > 0 && info.memory_total_bytes > info.memory_available_bytes);
+    }
+}

@@ -7,24 +7,38 @@
 //!                                  └──► denied | expired | cancelled    └──► outcome unknown
 //! ```
 //!
+//! [`plan`] checks a request and makes the plan that is stored; [`engine`] drives it from state to state;
+//! [`decide`] is where people look and decide; [`deliver`] carries a decision to the node.
+//!
 //! A state is on disk before it has effects. A hub that was killed goes on with what waited; an action
 //! whose outcome is not known is reported, never repeated.
 
+mod decide;
+mod deliver;
+mod engine;
+mod open;
+mod plan;
+mod powered;
+mod record;
+
 use crate::approvals::audit::Audit;
+use crate::approvals::audit::batch::{Batch, Seen};
 use crate::approvals::{Approval, Card, Decider};
-use crate::bus::Bus;
+use crate::bus::{Bus, Event};
 use crate::config::Config;
 use crate::hub::Tasks;
 use crate::keys::HubKeys;
-use crate::nodes::{Media, Nodes};
+use crate::nodes::{Media, NodeConnection, NodeError, NodeView, Nodes};
 use crate::store::{Store, StoreError};
+use futures_util::future::BoxFuture;
 use hearth_shared::approver::{ApproverSet, ApproversChange};
-use hearth_shared::error::CommandError;
+use hearth_shared::command::{Class, Need};
+use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::grant::Decision;
 use hearth_shared::identity::DeviceId;
 use hearth_shared::reading::{Correlation, RequestId};
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,14 +65,14 @@ pub struct ActionRequest {
     pub timeout: Duration,
     /// The same key again within 24 hours is the same action; with other parameters an error.
     pub idempotency_key: Option<String>,
-    /// Wait for a node that is away (within the approval lifetime) instead of failing at once.
+    /// Wait for a node that is away (up to `approvals.device_wait_s`) instead of failing at once.
     pub wait_for_node: bool,
     /// For the logs.
     pub correlation: Correlation,
 }
 
 /// State of an action.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ActionState {
     /// On disk, not sent.
@@ -137,23 +151,75 @@ pub enum ActionError {
     Changed,
 }
 
+/// What actions need to know of nodes.
+pub trait NodeDirectory: Send + Sync + std::fmt::Debug {
+    /// A node as it is known now.
+    fn view(&self, node: DeviceId) -> BoxFuture<'_, Result<NodeView, NodeError>>;
+    /// Its connection, if there is one.
+    fn connection(&self, node: &DeviceId) -> Option<Arc<dyn NodeConnection>>;
+}
+
+impl NodeDirectory for Nodes {
+    fn view(&self, node: DeviceId) -> BoxFuture<'_, Result<NodeView, NodeError>> {
+        Box::pin(async move { self.find(&node.to_string()).await })
+    }
+    fn connection(&self, node: &DeviceId) -> Option<Arc<dyn NodeConnection>> {
+        Nodes::connection(self, node)
+    }
+}
+
 /// Handle; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Actions {}
+pub struct Actions {
+    engine: Arc<engine::Engine>,
+    nodes: Option<Nodes>,
+}
 
 impl Actions {
-    /// Puts the parts together; [`Actions::resume`] goes on with what waited.
+    /// Puts the parts together; [`Actions::resume`] goes on with what waited. Must be called inside the
+    /// runtime: background work starts here and ends with `tasks`.
     #[must_use]
     pub fn new(
-        _store: Store,
-        _bus: Bus,
-        _audit: Audit,
-        _nodes: Nodes,
-        _keys: Arc<HubKeys>,
-        _config: Arc<Config>,
-        _tasks: Tasks,
+        store: Store,
+        bus: Bus,
+        audit: Audit,
+        nodes: Nodes,
+        keys: Arc<HubKeys>,
+        config: Arc<Config>,
+        tasks: Tasks,
     ) -> Self {
-        todo!()
+        let directory = Arc::new(nodes.clone());
+        let actions = Self::with_directory(store, bus, audit, directory, keys, config, tasks);
+        Self { nodes: Some(nodes), ..actions }
+    }
+
+    /// As [`Actions::new`], with nodes from elsewhere.
+    #[must_use]
+    pub fn with_directory(
+        store: Store,
+        bus: Bus,
+        audit: Audit,
+        directory: Arc<dyn NodeDirectory>,
+        keys: Arc<HubKeys>,
+        config: Arc<Config>,
+        tasks: Tasks,
+    ) -> Self {
+        let engine = Arc::new(engine::Engine {
+            batch: Batch::start(store.clone(), &tasks),
+            powered: powered::Powered::new(store.clone()),
+            store,
+            bus,
+            audit,
+            directory,
+            keys,
+            config,
+            tasks,
+            open: open::Open::default(),
+            approvers: tokio::sync::watch::Sender::new(0),
+        });
+        let attendant = engine.clone();
+        engine.tasks.spawn(async move { attendant.attend().await });
+        Self { engine, nodes: None }
     }
 
     /// After a start: takes up what was waiting, reports what was running.
@@ -161,77 +227,110 @@ impl Actions {
     /// # Errors
     /// [`StoreError`].
     pub async fn resume(&self) -> Result<(), StoreError> {
-        todo!()
+        for record in self.engine.store.read(record::unfinished).await? {
+            self.engine.adopt(&record);
+        }
+        Ok(())
     }
 
     /// Takes a request; it is on disk when this returns (commands of class observe excepted: they have no
-    /// effect and live in memory).
+    /// effect and live in memory, unless they must wait for a person or for the node).
+    ///
+    /// A caller that stops waiting for the id does not stop the request.
     ///
     /// # Errors
-    /// [`ActionError::Refused`] when a rule of the hub, the declaration or the parameters forbid it.
-    pub async fn submit(&self, _request: ActionRequest) -> Result<RequestId, ActionError> {
-        todo!()
+    /// [`ActionError::Refused`] when a rule of the hub, the declaration or the parameters forbid it, the
+    /// node is away and it shall not wait, or too many requests are open. [`ActionError::KeyReused`].
+    pub async fn submit(&self, request: ActionRequest) -> Result<RequestId, ActionError> {
+        let engine = self.engine.clone();
+        let tracker = &self.engine.tasks.tracker;
+        let work = tracker.spawn(async move { take(&engine, request).await });
+        work.await.unwrap_or(Err(ActionError::Store(StoreError::Closed)))
     }
 
     /// Waits until it is done or failed.
     ///
     /// # Errors
-    /// [`ActionError::Store`].
-    pub async fn wait(&self, _id: RequestId) -> Result<Action, ActionError> {
-        todo!()
+    /// [`ActionError::Store`]; [`ActionError::Refused`] with `NOT_FOUND` for an unknown id.
+    pub async fn wait(&self, id: RequestId) -> Result<Action, ActionError> {
+        let entry = match self.engine.open.get(&id) {
+            Some(entry) => entry,
+            None => match self.engine.load(id).await? {
+                Some(record) if record.action.finished_ms.is_none() => self.engine.adopt(&record),
+                Some(record) => return Ok(record.action),
+                None => {
+                    return self.engine.open.kept(&id).ok_or_else(|| {
+                        let message =
+                            format!("no action {id}; results of readings are kept for a minute only");
+                        CommandError::new(ErrorCode::NotFound, message).into()
+                    });
+                }
+            },
+        };
+        tokio::select! {
+            action = entry.finished() => Ok((*action?).clone()),
+            () = self.engine.tasks.stop.cancelled() => Err(StoreError::Closed.into()),
+        }
     }
 
     /// One action.
     ///
     /// # Errors
     /// [`ActionError::Store`].
-    pub async fn get(&self, _id: RequestId) -> Result<Option<Action>, ActionError> {
-        todo!()
+    pub async fn get(&self, id: RequestId) -> Result<Option<Action>, ActionError> {
+        if let Some(kept) = self.engine.open.kept(&id) {
+            return Ok(Some(kept));
+        }
+        Ok(self.engine.load(id).await?.map(|record| record.action))
     }
 
     /// Withdraws it; what was started may still finish.
     ///
     /// # Errors
     /// [`ActionError::Store`].
-    pub async fn cancel(&self, _id: RequestId, _by: &str) -> Result<(), ActionError> {
-        todo!()
+    pub async fn cancel(&self, id: RequestId, by: &str) -> Result<(), ActionError> {
+        self.engine.cancel(id, by).await
     }
 
     /// Approvals, the newest first; only pending ones, or all that are kept.
     ///
     /// # Errors
     /// [`ActionError::Store`].
-    pub async fn approvals(&self, _all: bool) -> Result<Vec<Approval>, ActionError> {
-        todo!()
+    pub async fn approvals(&self, all: bool) -> Result<Vec<Approval>, ActionError> {
+        let powered = self.engine.powered.now().await?;
+        let list = self.engine.store.read(move |c| crate::approvals::rows::list(c, all, powered)).await?;
+        Ok(list)
     }
 
     /// One approval by id or unique prefix.
     ///
     /// # Errors
     /// [`ActionError::UnknownApproval`], [`ActionError::Ambiguous`].
-    pub async fn approval(&self, _which: &str) -> Result<Approval, ActionError> {
-        todo!()
+    pub async fn approval(&self, which: &str) -> Result<Approval, ActionError> {
+        Ok(self.engine.find(which).await?.approval)
     }
 
-    /// Opens the card: fetches a fresh challenge from the node. With the node away, the card has none.
+    /// Opens the card: fetches a fresh challenge from the node. With the node away, for foreign nodes, and
+    /// for what is decided already, the card has none.
     ///
     /// # Errors
-    /// As [`Actions::approval`].
-    pub async fn card(&self, _which: &str) -> Result<Card, ActionError> {
-        todo!()
+    /// As [`Actions::approval`]; [`ActionError::Refused`] when the node refuses the request by now.
+    pub async fn card(&self, which: &str) -> Result<Card, ActionError> {
+        self.engine.card(which).await
     }
 
     /// Decides. The first decision wins; every party hears of it on the bus.
     ///
     /// # Errors
-    /// [`ActionError::AlreadyDecided`], [`ActionError::NotEnough`], [`ActionError::Changed`].
+    /// [`ActionError::AlreadyDecided`], [`ActionError::NotEnough`], [`ActionError::Changed`];
+    /// [`ActionError::Refused`] when the node refuses the request by now.
     pub async fn decide(
         &self,
-        _which: &str,
-        _decision: Decision,
-        _by: Decider,
+        which: &str,
+        decision: Decision,
+        by: Decider,
     ) -> Result<Approval, ActionError> {
-        todo!()
+        self.engine.decide(which, decision, by).await
     }
 
     /// Passes a signed change of a node's list of approvers on to it (id, unique prefix or name). The node
@@ -241,16 +340,120 @@ impl Actions {
     /// [`ActionError::Refused`] when the node is unknown, away, a foreign one, or refuses.
     pub async fn change_approvers(
         &self,
-        _node: &str,
-        _change: ApproversChange,
-        _by: &str,
+        node: &str,
+        change: ApproversChange,
+        by: &str,
     ) -> Result<ApproverSet, ActionError> {
-        todo!()
+        let not_found = |e: NodeError| CommandError::new(ErrorCode::NotFound, e.to_string());
+        let view = match (&self.nodes, node.parse::<DeviceId>()) {
+            (Some(nodes), _) => nodes.find(node).await.map_err(not_found)?,
+            (None, Ok(id)) => self.engine.directory.view(id).await.map_err(not_found)?,
+            (None, Err(_)) => {
+                return Err(CommandError::new(ErrorCode::NotFound, format!("no node `{node}`")).into());
+            }
+        };
+        let name = &view.device.name;
+        if !view.checks_grants() {
+            let message = format!("`{name}` keeps no list of approvers: it does not check grants");
+            return Err(CommandError::new(ErrorCode::Denied, message).into());
+        }
+        let Some(connection) = self.engine.directory.connection(&view.device.id) else {
+            let message = format!("`{name}` is not connected; see `hearth nodes list`");
+            return Err(CommandError::new(ErrorCode::NotConnected, message).into());
+        };
+        let signer = change.signer.device_id();
+        let outcome = connection.change_approvers(change).await;
+        let what = match &outcome {
+            Ok(set) => json!({"epoch": set.epoch, "approvers": set.approvers.len()}),
+            Err(error) => json!({"refused": error.code}),
+        };
+        let body = json!({"node": view.device.id, "by": by, "signer": signer, "outcome": what});
+        self.engine.audit.append("approvers.changed", body).await?;
+        Ok(outcome?)
+    }
+
+    /// Deletes actions and approvals that ended longer ago than `retention.actions_days`; how many went. Runs
+    /// by itself every hour too.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn prune(&self) -> Result<u64, StoreError> {
+        self.engine.prune().await
     }
 
     /// Tells how many approvers are connected now (operator clients with the right and the ability to
     /// show approvals). With none, and none configured, a request that needs a person ends at once.
-    pub fn approvers_connected(&self, _count: usize) {
-        todo!()
+    pub fn approvers_connected(&self, count: usize) {
+        self.engine.approvers.send_replace(count);
     }
 }
+
+/// [`Actions::submit`], whole even when the caller goes away.
+async fn take(engine: &Arc<engine::Engine>, request: ActionRequest) -> Result<RequestId, ActionError> {
+    let key = request.idempotency_key.clone();
+    let plan = match plan::make(&*engine.directory, &engine.config.nodes, &request).await {
+        Ok(plan) => plan,
+        Err(error) => {
+            let body = json!({
+                "node": request.node,
+                "command": hearth_shared::identity::display_safe(&request.command, 64),
+                "requester": request.requester,
+                "outcome": error.code,
+            });
+            engine.batch.add(Seen { kind: "action.refused", body, heads: None }).await;
+            return Err(error.into());
+        }
+    };
+    let id = RequestId::fresh().map_err(|e| CommandError::new(ErrorCode::Internal, e.to_string()))?;
+    let record = record::Record::new(id, request, plan);
+    if let Some(key) = key.clone() {
+        let (owner, digest) = (record.owner(), record.plan_digest());
+        match engine.store.read(move |c| record::key_use(c, &owner, &key, &digest)).await? {
+            record::KeyUse::Fresh => {}
+            record::KeyUse::Same(id) => return Ok(id),
+            record::KeyUse::Other => return Err(ActionError::KeyReused),
+        }
+    }
+    let connected = engine.directory.connection(&record.action.node).is_some();
+    if !connected && !record.wait_for_node {
+        return Err(engine::away(&record).into());
+    }
+    let entry = engine.open.add(id, record.owner(), record.action.node)?;
+    if connected && record.class == Class::Observe && record.raise == Need::None {
+        engine.observe(record, entry);
+        return Ok(id);
+    }
+    let body = engine.audit_body(&record, &[("reason", json!(record.reason))]);
+    let stored = engine
+        .store
+        .write(move |t| {
+            let used = record::insert(t, &record, key.as_deref())?;
+            if used == record::KeyUse::Fresh {
+                Audit::append_in(t, "action.submitted", &body)?;
+            }
+            Ok(used)
+        })
+        .await;
+    match stored {
+        Ok(record::KeyUse::Fresh) => {
+            engine.bus.emit(Event::ActionChanged { id });
+            engine.start(id, entry);
+            Ok(id)
+        }
+        Ok(record::KeyUse::Same(first)) => {
+            engine.open.remove(&id);
+            Ok(first)
+        }
+        Ok(record::KeyUse::Other) => {
+            engine.open.remove(&id);
+            Err(ActionError::KeyReused)
+        }
+        Err(error) => {
+            engine.open.remove(&id);
+            Err(error.into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! Approvals: what a person sees, what he decided, the grants, and the audit log.
 
 pub mod audit;
+pub(crate) mod rows;
 
 use hearth_shared::chain::Head;
 use hearth_shared::challenge::{Challenge, SignedChallenge};
@@ -8,11 +9,11 @@ use hearth_shared::command::{Class, Need};
 use hearth_shared::grant::{Decision, Grant};
 use hearth_shared::identity::{DeviceId, Digest};
 use hearth_shared::reading::RequestId;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// How an approval stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ApprovalStatus {
     /// Nobody decided yet.
@@ -25,6 +26,20 @@ pub enum ApprovalStatus {
     Expired,
     /// The requester withdrew it.
     Cancelled,
+}
+
+impl ApprovalStatus {
+    /// As written in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// A request for a person's decision. Durable: it survives restarts of hub and node.
@@ -68,6 +83,8 @@ pub struct Approval {
     pub decided_by: Option<String>,
     /// Unix milliseconds.
     pub decided_ms: Option<u64>,
+    /// Why it is asked again, when a decision could not be used.
+    pub note: Option<String>,
 }
 
 /// What a person looks at before deciding.

@@ -114,6 +114,7 @@ fn state_word(state: DeviceState) -> &'static str {
     match state {
         DeviceState::Accepted => "accepted",
         DeviceState::Rejected => "rejected",
+        DeviceState::Preauthorised => "let in ahead, but has not come yet",
         DeviceState::Revoked => "revoked",
     }
 }

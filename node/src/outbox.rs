@@ -233,10 +233,11 @@ impl Outbox {
 fn is_damage(error: &OutboxError) -> bool {
     match error {
         OutboxError::Damaged => true,
-        OutboxError::Storage(e) => matches!(
-            **e,
-            redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } | redb::Error::UpgradeRequired(_)
-        ),
+        OutboxError::Storage(e) => match &**e {
+            redb::Error::Io(e) => e.kind() == std::io::ErrorKind::InvalidData,
+            redb::Error::Corrupted(_) | redb::Error::TableTypeMismatch { .. } => true,
+            _ => false,
+        },
         _ => false,
     }
 }
@@ -305,6 +306,8 @@ impl Writer {
                 let _ = reply.send(());
             }
             if round.stop {
+                // Closing the file is what lets the next start open it without a repair.
+                *self.shared.database.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 return;
             }
         }

@@ -1,0 +1,119 @@
+//! Hello, proof, welcome: see the drawing in `hearth_shared::link`.
+
+use super::Context;
+use super::socket::Socket;
+use super::state::End;
+use hearth_shared::connect::{LinkTranscript, Role};
+use hearth_shared::identity::{Digest, Nonce, PublicKey, display_safe};
+use hearth_shared::limits::MAX_NAME_CHARS;
+use hearth_shared::link::{HubHello, Knock, NodeHello, ToHub, ToNode, VERSIONS, Welcome, negotiate};
+
+/// A connection on which both hellos were sent.
+#[derive(Debug)]
+pub struct Greeted {
+    /// The connection.
+    pub socket: Socket,
+    /// The hub's hello; its claims count once [`Greeted::welcome`] has verified the signature.
+    pub hub: HubHello,
+    /// Digest of the declaration that was sent.
+    pub declared: Digest,
+    transcript: LinkTranscript,
+}
+
+/// Waits for the hub's hello and answers it. With `expected`, nothing is sent to a hub of another identity.
+///
+/// # Errors
+/// [`End`].
+pub async fn greet(
+    mut socket: Socket,
+    context: &Context,
+    knock: Knock,
+    expected: Option<PublicKey>,
+) -> Result<Greeted, End> {
+    let hub = match socket.receive().await? {
+        ToNode::Hello(hello) => hello,
+        ToNode::Refused(refused) => return Err(End::Refused(refused)),
+        ToNode::Goodbye { reason } => return Err(End::Goodbye(reason)),
+        _ => return Err(End::Protocol("the first frame is no hello".into())),
+    };
+    if expected.is_some_and(|key| key != hub.hub) {
+        return Err(End::WrongHub);
+    }
+    let version = negotiate(&VERSIONS, &(hub.min_version..=hub.max_version)).ok_or_else(|| End::Version {
+        min: hub.min_version,
+        max: hub.max_version,
+        ours: format!("{} to {}", VERSIONS.start(), VERSIONS.end()),
+    })?;
+    let declaration = context.local.declaration().encode();
+    let declared = Digest::of(&declaration);
+    let nonce = Nonce::fresh().map_err(|e| End::Protocol(e.to_string()))?;
+    let transcript = LinkTranscript {
+        hub_id: hub.hub.device_id(),
+        hub_nonce: hub.nonce,
+        node_nonce: nonce,
+        tls_exporter: socket.exporter,
+        role: Role::Node,
+        declaration: declared,
+        link_version: version,
+        boot_id: context.clock.boot(),
+    };
+    let (outbox_epoch, outbox_next) = context.outbox.position();
+    let hello = NodeHello {
+        version,
+        key: context.key.public(),
+        nonce,
+        boot: context.clock.boot(),
+        knock,
+        declaration,
+        signature: transcript.sign_as_node(&context.key),
+        approvers: context.local.approvers(),
+        head: context.local.head(),
+        outbox_epoch,
+        outbox_next,
+        mono_ms: context.clock.mono_ms(),
+        wall_ms: context.clock.wall_ms(),
+    };
+    socket.send(&ToHub::Hello(Box::new(hello))).await?;
+    Ok(Greeted { socket, hub, declared, transcript })
+}
+
+impl Greeted {
+    /// Waits for the welcome and checks that the hub proved its identity on this connection. The caller
+    /// has a deadline.
+    ///
+    /// # Errors
+    /// [`End`]
+    pub async fn welcome(&mut self) -> Result<Box<Welcome>, End> {
+        loop {
+            match self.socket.receive().await? {
+                ToNode::Welcome(welcome) => {
+                    self.verify(&welcome)?;
+                    return Ok(welcome);
+                }
+                ToNode::Refused(refused) => return Err(End::Refused(refused)),
+                ToNode::Goodbye { reason } => return Err(End::Goodbye(reason)),
+                // While a person is asked, a hub may keep the connection warm.
+                ToNode::Ping { id, .. } => {
+                    let (mono_ms, wall_ms) = (0, None);
+                    self.socket.send(&ToHub::Pong { id, mono_ms, wall_ms }).await?;
+                }
+                _ => return Err(End::Protocol("a frame before the welcome".into())),
+            }
+        }
+    }
+
+    /// Checks the hub's signature over both hellos and this connection.
+    ///
+    /// # Errors
+    /// [`End::BadSignature`].
+    pub fn verify(&self, welcome: &Welcome) -> Result<(), End> {
+        self.transcript.verify_hub(&self.hub.hub, &welcome.signature).map_err(|_| End::BadSignature)
+    }
+
+    /// The hub's name, safe to show.
+    #[must_use]
+    pub fn hub_name(&self) -> String {
+        let name = display_safe(&self.hub.name, MAX_NAME_CHARS - 1);
+        if name.is_empty() { "hub".into() } else { name }
+    }
+}

@@ -1,6 +1,7 @@
 //! `node.toml`
 
 pub mod board;
+pub mod load;
 
 pub use board::BoardConfig;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,12 @@ use serde::{Deserialize, Serialize};
 pub struct Config {
     /// The node's name; the host name when left out.
     pub name: Option<String>,
+    /// The wall clock is right although systemd-timesyncd does not say so.
+    pub trust_clock: bool,
+    /// Where the hub is.
+    pub hub: HubConfig,
+    /// What is kept while the hub is away.
+    pub outbox: OutboxConfig,
     /// The board.
     pub board: BoardConfig,
     /// What may run.
@@ -19,6 +26,33 @@ pub struct Config {
     /// [`PolicyConfig::locate`].
     #[serde(skip)]
     pub file: Option<std::path::PathBuf>,
+}
+
+/// A commented file with every key: `hearth-node config example`.
+pub const EXAMPLE: &str = include_str!("config/example.toml");
+
+/// `[hub]`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct HubConfig {
+    /// `host:port`, tried before the addresses learned at pairing; at most 8.
+    pub addresses: Vec<String>,
+}
+
+/// `[outbox]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OutboxConfig {
+    /// Readings and events kept, 1,000 to 10,000,000.
+    pub max_items: u64,
+    /// Their size, 1 to 4,096 MiB.
+    pub max_mb: u64,
+}
+
+impl Default for OutboxConfig {
+    fn default() -> Self {
+        Self { max_items: 50_000, max_mb: 16 }
+    }
 }
 
 /// `[policy]`: what may run on this node, and whose yes it takes. Only this file can loosen it.

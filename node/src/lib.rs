@@ -7,10 +7,12 @@
 pub mod capability;
 pub mod cli;
 pub mod config;
+pub mod control;
 pub mod dispatch;
 pub mod guard;
 pub mod identity;
 pub mod link;
+pub mod logging;
 pub mod outbox;
 pub mod recorder;
 pub mod state;

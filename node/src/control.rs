@@ -67,6 +67,10 @@ pub enum Answer {
 /// # Errors
 /// The guard's.
 pub fn change_approvers(guard: &Guard, change: ApproverChange) -> Result<Value, GuardError> {
+    if guard.hub().is_none() && !matches!(change, ApproverChange::List) {
+        let why = "this node is not paired: its first approvers come with pairing; run `hearth-node pair CODE`";
+        return Err(GuardError::Refused(why.into()));
+    }
     let mut phrase = None;
     let set = match change {
         ApproverChange::List => guard.approvers(),

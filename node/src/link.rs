@@ -177,6 +177,12 @@ impl LinkStatus {
         Self { for_ms, ..self.clone() }
     }
 
+    /// The link has ended for good.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.state == "stopped"
+    }
+
     fn enter(&mut self, state: &'static str) {
         (self.state, self.since) = (state, Instant::now());
     }

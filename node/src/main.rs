@@ -1,2 +1,5 @@
-//! The binary `hearth-node`.
-fn main() {}
+//! The binary `hearth-node`; everything is in the library.
+
+fn main() -> std::process::ExitCode {
+    hearth_node::cli::main()
+}

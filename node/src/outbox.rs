@@ -120,7 +120,13 @@ impl Outbox {
             progress,
             database: Mutex::new(Some(store.database())),
         });
-        let writer = Writer { shared: shared.clone(), store: Some(store), opener, bounds, pending: Pending::default() };
+        let writer = Writer {
+            shared: shared.clone(),
+            store: Some(store),
+            opener,
+            bounds,
+            pending: Pending::default(),
+        };
         let thread = std::thread::Builder::new()
             .name("outbox".into())
             .stack_size(256 * 1024)
@@ -162,7 +168,11 @@ impl Outbox {
     pub fn ack(&self, mark: Mark) {
         let counts = self.shared.progress.borrow().counts;
         if mark.epoch != counts.epoch || mark.seq >= counts.next {
-            tracing::warn!(seq = mark.seq, next = counts.next, "acknowledgement of items that were never sent; ignored");
+            tracing::warn!(
+                seq = mark.seq,
+                next = counts.next,
+                "acknowledgement of items that were never sent; ignored"
+            );
             return;
         }
         let mut inbox = self.shared.inbox();
@@ -357,11 +367,7 @@ impl Writer {
         if let Some(mark) = inbox.acked.take().filter(|m| m.epoch == epoch) {
             pending.acked = Some(pending.acked.unwrap_or(0).max(mark.seq));
         }
-        Round {
-            settle: inbox.settle.take(),
-            flush: std::mem::take(&mut inbox.flush),
-            stop: inbox.stop,
-        }
+        Round { settle: inbox.settle.take(), flush: std::mem::take(&mut inbox.flush), stop: inbox.stop }
     }
 
     fn retrying(&self) -> bool {

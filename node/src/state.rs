@@ -160,9 +160,7 @@ impl Home {
             Err(TryLockError::Error(e)) => return Err(StateError::io("lock", &path)(e)),
         }
         let pid = std::process::id();
-        file.set_len(0)
-            .and_then(|()| writeln!(file, "{pid}"))
-            .map_err(StateError::io("write", &path))?;
+        file.set_len(0).and_then(|()| writeln!(file, "{pid}")).map_err(StateError::io("write", &path))?;
         Ok(Lock { _file: file })
     }
 
@@ -174,10 +172,7 @@ impl Home {
         let path = self.database();
         let failed = |why: String| StateError::Database { path: path.clone(), why };
         private_file(&path).map_err(StateError::io("open", &path))?;
-        redb::Builder::new()
-            .set_cache_size(DATABASE_CACHE)
-            .create(&path)
-            .map_err(|e| failed(e.to_string()))
+        redb::Builder::new().set_cache_size(DATABASE_CACHE).create(&path).map_err(|e| failed(e.to_string()))
     }
 }
 
@@ -205,8 +200,7 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let temporary = dir.join(name);
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     file.write_all(content)?;
     file.sync_all()?;
     drop(file);

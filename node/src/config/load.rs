@@ -53,14 +53,16 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Invalid`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let invalid = |line: usize, message: String| ConfigError::Invalid { path: path.into(), line, message };
+        let invalid =
+            |line: usize, message: String| ConfigError::Invalid { path: path.into(), line, message };
         let mut config: Self = toml::from_str(text).map_err(|e| {
             let line = e.span().map_or(1, |s| line_of(text, s.start));
             invalid(line, explain(e.message()))
         })?;
         config.policy.locate(text);
         config.file = Some(path.into());
-        let line = |key: &str| text.lines().position(|l| l.trim_start().starts_with(key)).map_or(1, |n| n + 1);
+        let line =
+            |key: &str| text.lines().position(|l| l.trim_start().starts_with(key)).map_or(1, |n| n + 1);
         if let Some(name) = &config.name {
             check_name(name).map_err(|why| invalid(line("name"), why))?;
         }
@@ -70,7 +72,10 @@ impl Config {
         ] {
             if !range.contains(&value) {
                 let (low, high) = (range.start(), range.end());
-                return Err(invalid(line(key), format!("outbox.{key} is {value}, it must be {low} to {high}")));
+                return Err(invalid(
+                    line(key),
+                    format!("outbox.{key} is {value}, it must be {low} to {high}"),
+                ));
             }
         }
         if config.hub.addresses.len() > 8 {
@@ -125,7 +130,8 @@ pub fn with_name(text: &str, name: &str) -> String {
     let line = format!("name = {}", toml::Value::String(name.into()));
     let mut lines: Vec<&str> = text.lines().collect();
     let tables = lines.iter().position(|l| l.trim_start().starts_with('[')).unwrap_or(lines.len());
-    let is_name = |l: &&str| l.trim_start().strip_prefix("name").is_some_and(|r| r.trim_start().starts_with('='));
+    let is_name =
+        |l: &&str| l.trim_start().strip_prefix("name").is_some_and(|r| r.trim_start().starts_with('='));
     match lines[..tables].iter().position(is_name) {
         Some(at) => lines[at] = &line,
         None => lines.insert(0, &line),
@@ -178,7 +184,8 @@ mod tests {
         for key in keys {
             assert!(bare.contains(&format!("{key} = ")) || bare.contains(&format!("{key}]")), "{key}");
         }
-        for key in ["scale", "longer_than_ms", "between_utc", "uses_per_boot", "cwd", "run", "path", "beyond"] {
+        for key in ["scale", "longer_than_ms", "between_utc", "uses_per_boot", "cwd", "run", "path", "beyond"]
+        {
             assert!(bare.contains(&format!("{key} = ")), "{key}");
         }
     }

@@ -79,10 +79,19 @@ impl Queue {
             let size = a.data.len();
             CommandError::new(
                 ErrorCode::TooLarge,
-                format!("the attachment has {size} bytes, the limit is {MAX_ATTACHMENT}; ask for a smaller one"),
+                format!(
+                    "the attachment has {size} bytes, the limit is {MAX_ATTACHMENT}; ask for a smaller one"
+                ),
             )
         });
-        self.replies.push_back(Active { reply, current: None, waiting, moved_ms: now_ms, failure, _room: room });
+        self.replies.push_back(Active {
+            reply,
+            current: None,
+            waiting,
+            moved_ms: now_ms,
+            failure,
+            _room: room,
+        });
     }
 
     /// The hub takes more bytes of a transfer. Unknown numbers belong to transfers that are over.

@@ -49,7 +49,12 @@ pub async fn with_code(context: &Context, code: &SetupCode, person: &dyn Person)
         };
         match tokio::time::timeout(SETUP_DEADLINE, setup).await.unwrap_or(Err(End::Deadline("connecting"))) {
             Ok(greeted) => return finish_code(context, code, greeted, person).await,
-            Err(end @ (End::Unreachable { .. } | End::NotAHub { .. } | End::WrongKey { .. } | End::Deadline(_))) => {
+            Err(
+                end @ (End::Unreachable { .. }
+                | End::NotAHub { .. }
+                | End::WrongKey { .. }
+                | End::Deadline(_)),
+            ) => {
                 tracing::debug!(%address, reason = %end, "address failed");
                 last = end;
             }
@@ -128,8 +133,7 @@ pub async fn with_words(context: &Context, address: &str, person: &dyn Person) -
         addresses: vec![address.into()],
         name: greeted.hub_name(),
     };
-    let first =
-        Approver { key: hub.key, kind: ApproverKind::Hub, admin: false, name: greeted.hub_name() };
+    let first = Approver { key: hub.key, kind: ApproverKind::Hub, admin: false, name: greeted.hub_name() };
     let approvers = ApproverSet { epoch: 1, approvers: vec![first], recovery: None };
     let mut early = None;
     let same = {

@@ -89,7 +89,9 @@ impl Machine {
         let ms = match end {
             End::Refused(refused) => {
                 let wait = match refused.code {
-                    RefusedCode::Duplicate | RefusedCode::RateLimited | RefusedCode::TooManyPending => jittered,
+                    RefusedCode::Duplicate | RefusedCode::RateLimited | RefusedCode::TooManyPending => {
+                        jittered
+                    }
                     // A proof that failed once may fail by a race with the hub's restart.
                     RefusedCode::Signature | RefusedCode::Protocol => jittered,
                     RefusedCode::Version
@@ -134,7 +136,9 @@ mod tests {
 
     #[test]
     fn where_a_person_must_act_the_node_waits_long_but_not_for_ever() {
-        for code in [RefusedCode::NotPaired, RefusedCode::Revoked, RefusedCode::WrongKind, RefusedCode::Version] {
+        for code in
+            [RefusedCode::NotPaired, RefusedCode::Revoked, RefusedCode::WrongKind, RefusedCode::Version]
+        {
             for random in [0, 7, u64::MAX] {
                 let wait = Machine::new(1).ended(&refused(code, 0), 5, random);
                 assert!((150_000..=300_000).contains(&(wait.as_millis() as u64)), "{code:?} {wait:?}");

@@ -11,7 +11,9 @@
 
 use hearth_shared::limits::MAX_OUTBOX_BATCH;
 use hearth_shared::reading::{Body, BootId, Epoch, Item, Mark};
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition};
+use redb::{
+    Database, ReadableDatabase as _, ReadableTable as _, ReadableTableMetadata as _, TableDefinition,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! [`Board`] is the seam: drivers stand behind the small traits [`camera::Camera`], [`gpio::Line`] and
 //! [`sensor::Sensor`], chosen by configuration. To add a command, give it a line in the table of
-//! [`hearth_shared::command`] and an arm in both `match`es below.
+//! [`hearth_shared::command`] and implement [`Handle`] for its parameters in the file of its family.
 
 pub mod camera;
 pub mod gpio;
@@ -147,31 +147,19 @@ impl Board {
     /// `NOT_FOUND` for an unknown part, `INVALID_PARAMS` for what a part cannot do, `HARDWARE` for a
     /// broken one.
     pub async fn prepare(&self, invocation: Invocation) -> Result<Prepared, CommandError> {
-        use Invocation as I;
         if !self.system.offers(invocation.name()) {
             return Err(self.system.not_offered(invocation.name()));
         }
-        let facts = match &invocation {
-            I::CameraList(_) | I::GpioList(_) | I::SensorList(_) | I::SystemInfo(_) => json!({}),
-            I::CameraSnap(params) => self.cameras.snap_facts(params)?,
-            I::GpioRead(params) => self.gpio.read_facts(&params.pin)?,
-            I::GpioWrite(params) => self.gpio.write_facts(&params.pin)?,
-            I::GpioPulse(params) => self.gpio.pulse_facts(params)?,
-            I::SensorRead(params) => self.sensors.facts(&params.sensor)?,
-            I::SensorSubscribe(params) => self.sensors.facts(&params.sensor)?,
-            I::SystemWhich(_) => json!({"path": system::TRUSTED_PATH}),
-            I::SystemNotify(_) => self.system.notify_facts(),
-            I::SystemRun(params) => {
-                let plan = self.system.plan_run(params).await?;
-                return Ok(Prepared {
-                    invocation,
-                    facts: plan.facts,
-                    always_possible: plan.always_possible,
-                    executable: Some(plan.executable),
-                });
-            }
-        };
-        Ok(Prepared { invocation, facts, always_possible: true, executable: None })
+        // One arm a command; without a `Handle` for its parameters this does not compile.
+        macro_rules! arms {
+            ($($command:ident)+) => {
+                match &invocation {
+                    $(Invocation::$command(params) => Handle::prepare(self, params).await?,)+
+                }
+            };
+        }
+        let Ready { facts, always_possible, executable } = hearth_shared::for_each_command!(arms);
+        Ok(Prepared { invocation, facts, always_possible, executable })
     }
 
     /// Runs it. Cancelling stops it where that is possible; a program's whole process group is killed.
@@ -184,28 +172,15 @@ impl Board {
         timeout: Duration,
         cancel: CancellationToken,
     ) -> Result<Output, CommandError> {
-        use Invocation as I;
-        match prepared.invocation {
-            I::CameraList(_) => self.cameras.list(),
-            I::CameraSnap(params) => within(timeout, &cancel, self.cameras.snap(&params)).await,
-            I::GpioList(_) => self.gpio.list(),
-            I::GpioRead(params) => self.gpio.read(&params.pin),
-            I::GpioWrite(params) => self.gpio.write(&params),
-            I::GpioPulse(params) => self.gpio.pulse(&params),
-            I::SensorList(_) => self.sensors.list(),
-            I::SensorRead(params) => within(timeout, &cancel, self.sensors.read(&params.sensor)).await,
-            // Not cancelled half-way: the setting is on disk or it is not.
-            I::SensorSubscribe(params) => self.sensors.subscribe(&params).await,
-            I::SystemInfo(_) => within(timeout, &cancel, self.system.info()).await,
-            I::SystemWhich(params) => self.system.which(&params).await,
-            I::SystemRun(params) => {
-                let executable = prepared
-                    .executable
-                    .ok_or_else(|| CommandError::new(ErrorCode::Internal, "system.run was not prepared"))?;
-                self.system.run(&params, &prepared.facts, executable, timeout, &cancel).await
-            }
-            I::SystemNotify(params) => within(timeout, &cancel, self.system.notify(&params)).await,
+        let call = Call { facts: prepared.facts, executable: prepared.executable, timeout, cancel };
+        macro_rules! arms {
+            ($($command:ident)+) => {
+                match prepared.invocation {
+                    $(Invocation::$command(params) => Handle::run(self, params, call).await,)+
+                }
+            };
         }
+        hearth_shared::for_each_command!(arms)
     }
 
     /// Samples sensors by their intervals and watches inputs until cancelled; then puts outputs into
@@ -216,20 +191,62 @@ impl Board {
     }
 }
 
-/// Runs `work` unless it is cancelled or takes too long; then `work` is dropped.
-async fn within<T>(
+/// What the board does with one command, told apart by its parameters. The families implement it.
+trait Handle<P> {
+    /// Resolves parameters to facts, without an effect.
+    async fn prepare(&self, params: &P) -> Result<Ready, CommandError>;
+
+    /// Does it.
+    async fn run(&self, params: P, call: Call) -> Result<Output, CommandError>;
+}
+
+/// What [`Handle::prepare`] found out; see [`Prepared`].
+#[derive(Debug)]
+struct Ready {
+    facts: Value,
+    always_possible: bool,
+    executable: Option<std::fs::File>,
+}
+
+impl From<Value> for Ready {
+    fn from(facts: Value) -> Self {
+        Self { facts, always_possible: true, executable: None }
+    }
+}
+
+impl Ready {
+    /// For a command that says everything by its parameters.
+    fn plain() -> Self {
+        json!({}).into()
+    }
+}
+
+/// The circumstances of one run.
+#[derive(Debug)]
+struct Call {
+    facts: Value,
+    executable: Option<std::fs::File>,
     timeout: Duration,
-    cancel: &CancellationToken,
-    work: impl Future<Output = Result<T, CommandError>>,
-) -> Result<T, CommandError> {
-    tokio::select! {
-        // What is done is told, even when it was cancelled in the same moment.
-        biased;
-        result = tokio::time::timeout(timeout, work) => result.unwrap_or_else(|_| {
-            let limit = timeout.as_millis();
-            Err(CommandError::new(ErrorCode::Timeout, format!("not done within the limit of {limit} ms")))
-        }),
-        () = cancel.cancelled() => Err(CommandError::new(ErrorCode::Cancelled, "withdrawn by the caller")),
+    cancel: CancellationToken,
+}
+
+impl Call {
+    /// Runs `work` unless it is cancelled or takes too long; then `work` is dropped.
+    async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, CommandError>>,
+    ) -> Result<T, CommandError> {
+        tokio::select! {
+            // What is done is told, even when it was cancelled in the same moment.
+            biased;
+            result = tokio::time::timeout(self.timeout, work) => result.unwrap_or_else(|_| {
+                let what = format!("not done within the limit of {} ms", self.timeout.as_millis());
+                Err(CommandError::new(ErrorCode::Timeout, what))
+            }),
+            () = self.cancel.cancelled() => {
+                Err(CommandError::new(ErrorCode::Cancelled, "withdrawn by the caller"))
+            }
+        }
     }
 }
 

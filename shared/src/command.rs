@@ -3,8 +3,8 @@
 //! The table at the end of this file is the single source: from it follow the node's dispatch (a
 //! `match` over [`Invocation`] that does not compile while a command is missing), the hub's checks,
 //! the model's tool list, the JSON schemas and the documentation. To add a command, write its
-//! parameters and result in the module of its family below, add one line to the table, and handle the
-//! new variant in the node's capability of that family: three files.
+//! parameters and result in the module of its family below, add one line to the table, and implement
+//! `Handle` for the parameters in the node's capability of that family: three files.
 //!
 //! Parameters travel as JSON text. Unknown keys and keys that stand twice are refused, defaults are
 //! filled in, and [`Invocation::params_json`] writes the complete form: the one a person is shown and
@@ -149,7 +149,15 @@ fn parse_params<P: Params>(command: &str, json: &str) -> Result<P, CommandError>
 }
 
 macro_rules! commands {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $class:ident, $params:ty;)+) => {
+    // `$d` is a dollar sign: a macro that writes a macro cannot write one itself.
+    ($d:tt $($(#[doc = $doc:literal])+ $variant:ident = $name:literal, $class:ident, $params:ty;)+) => {
+        /// Gives the names of all variants of [`Invocation`](crate::command::Invocation), in the order of
+        /// the table, to another macro: for a `match` with one arm a command.
+        #[macro_export]
+        macro_rules! for_each_command {
+            ($d macro_name:ident) => { $d macro_name! { $($variant)+ } };
+        }
+
         /// A command with its checked parameters.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Invocation {
@@ -225,7 +233,7 @@ macro_rules! commands {
     };
 }
 
-commands! {
+commands! { $
     /// Lists the cameras of a node.
     CameraList = "camera.list", Observe, camera::ListParams;
     /// Takes a picture.

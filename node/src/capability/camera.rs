@@ -4,10 +4,10 @@ mod picture;
 mod scene;
 mod simulated;
 
-use super::{Bytes, Output, answer};
-use crate::capability::gpio::Gpio;
+use super::gpio::Gpio;
+use super::{Board, Bytes, Call, Handle, Output, Ready, answer};
 use crate::config::board::{CameraConfig, Driver};
-use hearth_shared::command::camera::{CameraInfo, ListResult, SnapParams, SnapResult};
+use hearth_shared::command::camera::{CameraInfo, ListParams, ListResult, SnapParams, SnapResult};
 use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::link::PartDecl;
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ impl Cameras {
         self.0.iter().map(decl).collect()
     }
 
-    pub(super) fn list(&self) -> Result<Output, CommandError> {
+    fn list(&self) -> Result<Output, CommandError> {
         answer(&ListResult { devices: self.0.iter().map(|p| p.info.clone()).collect() })
     }
 
@@ -110,12 +110,12 @@ impl Cameras {
             .ok_or_else(|| super::not_found("camera", id, self.0.iter().map(|p| p.info.id.as_str())))
     }
 
-    pub(super) fn snap_facts(&self, params: &SnapParams) -> Result<Value, CommandError> {
+    fn snap_facts(&self, params: &SnapParams) -> Result<Value, CommandError> {
         let info = &self.find(params.device_id.as_deref())?.info;
         Ok(json!({"camera": info.id, "name": info.name, "deviceType": info.device_type}))
     }
 
-    pub(super) async fn snap(&self, params: &SnapParams) -> Result<Output, CommandError> {
+    async fn snap(&self, params: &SnapParams) -> Result<Output, CommandError> {
         let part = self.find(params.device_id.as_deref())?;
         tokio::time::sleep(Duration::from_millis(params.delay_ms.into())).await;
         let permit = part.free.clone().acquire_owned().await.map_err(|_| super::stopping())?;
@@ -140,5 +140,23 @@ impl Cameras {
         let mut output = answer(&result)?;
         output.attachments.push(Bytes { mime: "image/jpeg".into(), data: picture.data });
         Ok(output)
+    }
+}
+
+impl Handle<ListParams> for Board {
+    async fn prepare(&self, _: &ListParams) -> Result<Ready, CommandError> {
+        Ok(Ready::plain())
+    }
+    async fn run(&self, _: ListParams, _: Call) -> Result<Output, CommandError> {
+        self.cameras.list()
+    }
+}
+
+impl Handle<SnapParams> for Board {
+    async fn prepare(&self, params: &SnapParams) -> Result<Ready, CommandError> {
+        self.cameras.snap_facts(params).map(Ready::from)
+    }
+    async fn run(&self, params: SnapParams, call: Call) -> Result<Output, CommandError> {
+        call.within(self.cameras.snap(&params)).await
     }
 }

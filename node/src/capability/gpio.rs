@@ -3,11 +3,13 @@
 mod pin;
 mod simulated;
 
-use super::{Output, answer};
+use super::{Board, Call, Handle, Output, Ready, answer};
 use crate::config::board::{Driver, PinConfig};
 use crate::recorder::Recorder;
 use futures_util::future::{BoxFuture, join_all};
-use hearth_shared::command::gpio::{Direction, ListResult, PinState, PulseParams, WriteParams};
+use hearth_shared::command::gpio::{
+    Direction, ListParams, ListResult, PinState, PulseParams, ReadParams, WriteParams,
+};
 use hearth_shared::error::CommandError;
 use hearth_shared::link::PartDecl;
 use pin::Pin;
@@ -74,17 +76,17 @@ impl Gpio {
         self.pins.iter().find(|p| p.id() == id).ok_or_else(|| super::not_found("pin", id, ids()))
     }
 
-    pub(super) fn read_facts(&self, id: &str) -> Result<Value, CommandError> {
+    fn read_facts(&self, id: &str) -> Result<Value, CommandError> {
         Ok(self.find(id)?.facts())
     }
 
-    pub(super) fn write_facts(&self, id: &str) -> Result<Value, CommandError> {
+    fn write_facts(&self, id: &str) -> Result<Value, CommandError> {
         let pin = self.find(id)?;
         pin.check_output()?;
         Ok(pin.facts())
     }
 
-    pub(super) fn pulse_facts(&self, params: &PulseParams) -> Result<Value, CommandError> {
+    fn pulse_facts(&self, params: &PulseParams) -> Result<Value, CommandError> {
         let pin = self.find(&params.pin)?;
         pin.check_pulse(params.duration_ms)?;
         Ok(pin.facts())
@@ -95,19 +97,19 @@ impl Gpio {
         self.pins.iter().map(|p| p.last_state()).collect()
     }
 
-    pub(super) fn list(&self) -> Result<Output, CommandError> {
+    fn list(&self) -> Result<Output, CommandError> {
         answer(&ListResult { pins: self.states() })
     }
 
-    pub(super) fn read(&self, id: &str) -> Result<Output, CommandError> {
+    fn read(&self, id: &str) -> Result<Output, CommandError> {
         answer(&self.find(id)?.state()?)
     }
 
-    pub(super) fn write(&self, params: &WriteParams) -> Result<Output, CommandError> {
+    fn write(&self, params: &WriteParams) -> Result<Output, CommandError> {
         answer(&self.find(&params.pin)?.write(params.value, &self.recorder)?)
     }
 
-    pub(super) fn pulse(&self, params: &PulseParams) -> Result<Output, CommandError> {
+    fn pulse(&self, params: &PulseParams) -> Result<Output, CommandError> {
         let length = Duration::from_millis(params.duration_ms);
         answer(&self.find(&params.pin)?.pulse(params.value, length, &self.recorder)?)
     }
@@ -127,5 +129,41 @@ impl Gpio {
 impl Drop for Gpio {
     fn drop(&mut self) {
         self.pins.iter().for_each(|pin| pin.stop(None));
+    }
+}
+
+impl Handle<ListParams> for Board {
+    async fn prepare(&self, _: &ListParams) -> Result<Ready, CommandError> {
+        Ok(Ready::plain())
+    }
+    async fn run(&self, _: ListParams, _: Call) -> Result<Output, CommandError> {
+        self.gpio.list()
+    }
+}
+
+impl Handle<ReadParams> for Board {
+    async fn prepare(&self, params: &ReadParams) -> Result<Ready, CommandError> {
+        self.gpio.read_facts(&params.pin).map(Ready::from)
+    }
+    async fn run(&self, params: ReadParams, _: Call) -> Result<Output, CommandError> {
+        self.gpio.read(&params.pin)
+    }
+}
+
+impl Handle<WriteParams> for Board {
+    async fn prepare(&self, params: &WriteParams) -> Result<Ready, CommandError> {
+        self.gpio.write_facts(&params.pin).map(Ready::from)
+    }
+    async fn run(&self, params: WriteParams, _: Call) -> Result<Output, CommandError> {
+        self.gpio.write(&params)
+    }
+}
+
+impl Handle<PulseParams> for Board {
+    async fn prepare(&self, params: &PulseParams) -> Result<Ready, CommandError> {
+        self.gpio.pulse_facts(params).map(Ready::from)
+    }
+    async fn run(&self, params: PulseParams, _: Call) -> Result<Output, CommandError> {
+        self.gpio.pulse(&params)
     }
 }

@@ -5,12 +5,14 @@ mod sampler;
 mod simulated;
 pub(super) mod sysfs;
 
-use super::{Output, answer};
+use super::{Board, Call, Handle, Output, Ready, answer};
 use crate::config::board::{
     BoardConfig, Driver, MAX_PARTS, REAL_INTERVAL_MS, SIMULATED_INTERVAL_MS, SensorConfig,
 };
 use crate::recorder::Recorder;
-use hearth_shared::command::sensor::{ListResult, Quantity, ReadResult, SensorInfo, SubscribeParams};
+use hearth_shared::command::sensor::{
+    ListParams, ListResult, Quantity, ReadParams, ReadResult, SensorInfo, SubscribeParams,
+};
 use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::link::SensorDecl;
 use intervals::Intervals;
@@ -94,23 +96,23 @@ impl Sensors {
         self.parts.iter().find(|p| p.id == id).ok_or_else(|| super::not_found("sensor", id, ids()))
     }
 
-    pub(super) fn facts(&self, id: &str) -> Result<Value, CommandError> {
+    fn facts(&self, id: &str) -> Result<Value, CommandError> {
         let part = self.find(id)?;
         Ok(json!({"sensor": part.id, "name": part.name, "quantity": part.quantity, "unit": part.unit}))
     }
 
-    pub(super) fn list(&self) -> Result<Output, CommandError> {
+    fn list(&self) -> Result<Output, CommandError> {
         answer(&ListResult { sensors: self.parts.iter().map(Part::info).collect() })
     }
 
-    pub(super) async fn read(&self, id: &str) -> Result<Output, CommandError> {
+    async fn read(&self, id: &str) -> Result<Output, CommandError> {
         let part = self.find(id)?;
         let value = part.read().await?;
         answer(&ReadResult { sensor: part.id.clone(), value, unit: part.unit.clone() })
     }
 
     /// Stores the interval, then obeys it: a setting that was answered survives a power cut.
-    pub(super) async fn subscribe(&self, params: &SubscribeParams) -> Result<Output, CommandError> {
+    async fn subscribe(&self, params: &SubscribeParams) -> Result<Output, CommandError> {
         let part = self.find(&params.sensor)?;
         let (intervals, id, ms) = (self.intervals.clone(), params.sensor.clone(), params.interval_ms);
         super::blocking(move || intervals.set(&id, ms)).await?;
@@ -217,5 +219,33 @@ fn unit_of(quantity: Quantity) -> &'static str {
         Quantity::Power => "W",
         Quantity::FanSpeed => "rpm",
         Quantity::Other => "",
+    }
+}
+
+impl Handle<ListParams> for Board {
+    async fn prepare(&self, _: &ListParams) -> Result<Ready, CommandError> {
+        Ok(Ready::plain())
+    }
+    async fn run(&self, _: ListParams, _: Call) -> Result<Output, CommandError> {
+        self.sensors.list()
+    }
+}
+
+impl Handle<ReadParams> for Board {
+    async fn prepare(&self, params: &ReadParams) -> Result<Ready, CommandError> {
+        self.sensors.facts(&params.sensor).map(Ready::from)
+    }
+    async fn run(&self, params: ReadParams, call: Call) -> Result<Output, CommandError> {
+        call.within(self.sensors.read(&params.sensor)).await
+    }
+}
+
+impl Handle<SubscribeParams> for Board {
+    async fn prepare(&self, params: &SubscribeParams) -> Result<Ready, CommandError> {
+        self.sensors.facts(&params.sensor).map(Ready::from)
+    }
+    async fn run(&self, params: SubscribeParams, _: Call) -> Result<Output, CommandError> {
+        // Not cancelled half-way: the setting is on disk or it is not.
+        self.sensors.subscribe(&params).await
     }
 }

@@ -7,19 +7,18 @@ mod process;
 mod program;
 mod run;
 
-use super::{Output, answer};
+use super::{Board, Call, Handle, Output, Ready, answer};
 use crate::config::BoardConfig;
-use hearth_shared::command::system::{NotifyParams, NotifyResult, RunParams, WhichParams, WhichResult};
+use hearth_shared::command::system::{
+    InfoParams, NotifyParams, NotifyResult, RunParams, WhichParams, WhichResult,
+};
 use hearth_shared::error::{CommandError, ErrorCode};
 use host::Host;
 use notify::Notifier;
-use program::Plan;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
 /// Where programs are looked for: never the caller's or the node's own `PATH`.
 pub const TRUSTED_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -83,14 +82,14 @@ impl System {
         self.host.model().unwrap_or_default()
     }
 
-    pub(super) async fn info(&self) -> Result<Output, CommandError> {
+    async fn info(&self) -> Result<Output, CommandError> {
         let synchronized = self.host.clock_synchronized().await;
         let host = self.host.clone();
         let info = super::blocking(move || host.report(synchronized)).await?;
         answer(&info)
     }
 
-    pub(super) async fn which(&self, params: &WhichParams) -> Result<Output, CommandError> {
+    async fn which(&self, params: &WhichParams) -> Result<Output, CommandError> {
         let bins = params.bins.clone();
         let found = super::blocking(move || {
             let found = bins.into_iter().filter_map(|bin| {
@@ -102,29 +101,22 @@ impl System {
         answer(&found.await?)
     }
 
-    pub(super) fn notify_facts(&self) -> Value {
+    fn notify_facts(&self) -> Value {
         json!({"via": self.notifier.as_ref().map(Notifier::name)})
     }
 
-    pub(super) async fn notify(&self, params: &NotifyParams) -> Result<Output, CommandError> {
+    async fn notify(&self, params: &NotifyParams) -> Result<Output, CommandError> {
         let notifier = self.notifier.as_ref().ok_or_else(notify::unavailable)?;
         notifier.show(params).await?;
         answer(&NotifyResult { delivered: notifier.name().into() })
     }
 
-    pub(super) async fn plan_run(&self, params: &RunParams) -> Result<Plan, CommandError> {
+    async fn plan_run(&self, params: &RunParams) -> Result<Ready, CommandError> {
         let params = params.clone();
         super::blocking(move || program::plan(&params)).await
     }
 
-    pub(super) async fn run(
-        &self,
-        params: &RunParams,
-        facts: &Value,
-        executable: std::fs::File,
-        timeout: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Output, CommandError> {
+    async fn run(&self, params: &RunParams, call: Call) -> Result<Output, CommandError> {
         let Ok(_permit) = self.programs.try_acquire() else {
             return Err(CommandError::new(
                 ErrorCode::Busy,
@@ -133,7 +125,43 @@ impl System {
                 ),
             ));
         };
-        run::run(params, facts, executable, timeout, cancel).await
+        run::run(params, call).await
+    }
+}
+
+impl Handle<InfoParams> for Board {
+    async fn prepare(&self, _: &InfoParams) -> Result<Ready, CommandError> {
+        Ok(Ready::plain())
+    }
+    async fn run(&self, _: InfoParams, call: Call) -> Result<Output, CommandError> {
+        call.within(self.system.info()).await
+    }
+}
+
+impl Handle<WhichParams> for Board {
+    async fn prepare(&self, _: &WhichParams) -> Result<Ready, CommandError> {
+        Ok(json!({"path": TRUSTED_PATH}).into())
+    }
+    async fn run(&self, params: WhichParams, call: Call) -> Result<Output, CommandError> {
+        call.within(self.system.which(&params)).await
+    }
+}
+
+impl Handle<RunParams> for Board {
+    async fn prepare(&self, params: &RunParams) -> Result<Ready, CommandError> {
+        self.system.plan_run(params).await
+    }
+    async fn run(&self, params: RunParams, call: Call) -> Result<Output, CommandError> {
+        self.system.run(&params, call).await
+    }
+}
+
+impl Handle<NotifyParams> for Board {
+    async fn prepare(&self, _: &NotifyParams) -> Result<Ready, CommandError> {
+        Ok(self.system.notify_facts().into())
+    }
+    async fn run(&self, params: NotifyParams, call: Call) -> Result<Output, CommandError> {
+        call.within(self.system.notify(&params)).await
     }
 }
 

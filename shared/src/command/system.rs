@@ -108,7 +108,7 @@ impl Params for WhichParams {
 pub struct RunParams {
     /// Program and arguments, 1 to 256; the program is a bare name or an absolute path.
     pub command: Vec<String>,
-    /// Absolute working directory; the node's own when left out.
+    /// Absolute working directory; `/` when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
     /// Variables beside the scrubbed environment; names that steer the loader or an interpreter are refused.
@@ -299,7 +299,7 @@ pub struct NotifyParams {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NotifyResult {
-    /// `desktop` (notify-send) or `terminals` (wall).
+    /// `desktop` (notify-send), `terminals` (wall), or `log` (the log of a simulated board).
     pub delivered: String,
 }
 

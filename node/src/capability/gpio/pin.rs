@@ -148,31 +148,13 @@ impl Pin {
         self.describe(&now)
     }
 
-    /// Switches the line; on failure tries to leave it safe.
-    fn set(&self, now: &mut Now, value: bool) -> Result<(), CommandError> {
-        if now.stopped {
-            return Err(super::super::stopping());
-        }
-        let result = self.line.set(value);
-        now.value = match result {
-            Ok(()) => value,
-            Err(_) if self.line.set(self.config.safe).is_ok() => self.config.safe,
-            Err(_) => now.value,
-        };
-        result
-    }
-
-    pub(super) fn write(&self, value: bool, recorder: &Arc<dyn Recorder>) -> Result<PinState, CommandError> {
+    pub(super) fn write(
+        self: &Arc<Self>,
+        value: bool,
+        recorder: &Arc<dyn Recorder>,
+    ) -> Result<PinState, CommandError> {
         self.check_output()?;
-        let mut now = self.lock();
-        let result = self.set(&mut now, value);
-        let ended = end_pulse(&mut now);
-        let state = self.describe(&now);
-        drop(now);
-        if ended {
-            self.report_end(&**recorder, state.value, "written");
-        }
-        result.map(|()| state)
+        self.switch(value, None, recorder)
     }
 
     pub(super) fn pulse(
@@ -182,10 +164,27 @@ impl Pin {
         recorder: &Arc<dyn Recorder>,
     ) -> Result<PinState, CommandError> {
         self.check_pulse(u64::try_from(length.as_millis()).unwrap_or(u64::MAX))?;
+        self.switch(value, Some(length), recorder)
+    }
+
+    /// Sets the line, for a while or for good. When the driver fails, nobody knows what the line does:
+    /// it is then made safe, again and again until that works.
+    fn switch(
+        self: &Arc<Self>,
+        value: bool,
+        length: Option<Duration>,
+        recorder: &Arc<dyn Recorder>,
+    ) -> Result<PinState, CommandError> {
         let mut now = self.lock();
-        let result = self.set(&mut now, value);
-        let replaced = end_pulse(&mut now);
+        if now.stopped {
+            return Err(crate::capability::stopping());
+        }
+        let result = self.line.set(value);
+        let ended = end_pulse(&mut now);
         if result.is_ok() {
+            now.value = value;
+        }
+        if let Some(length) = if result.is_ok() { length } else { Some(Duration::ZERO) } {
             now.generation += 1;
             let until = Instant::now() + length;
             let timer = tokio::spawn(self.clone().time_pulse(now.generation, until, recorder.clone()));
@@ -193,8 +192,8 @@ impl Pin {
         }
         let state = self.describe(&now);
         drop(now);
-        if replaced {
-            self.report_end(&**recorder, state.value, "replaced");
+        if ended {
+            self.report_end(&**recorder, state.value, if length.is_some() { "replaced" } else { "written" });
         }
         result.map(|()| state)
     }
@@ -285,4 +284,74 @@ impl Pin {
 /// Forgets a running pulse; whether there was one.
 fn end_pulse(now: &mut Now) -> bool {
     now.pulse.take().map(|pulse| pulse.timer.abort()).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::future::BoxFuture;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    /// A line whose driver fails a number of times.
+    #[derive(Debug, Default)]
+    struct Faulty {
+        on: AtomicBool,
+        failures: AtomicU32,
+    }
+
+    impl Line for Arc<Faulty> {
+        fn place(&self) -> String {
+            "test".into()
+        }
+        fn get(&self) -> Result<bool, CommandError> {
+            Ok(self.on.load(Ordering::Relaxed))
+        }
+        fn set(&self, on: bool) -> Result<(), CommandError> {
+            let fails = |n: u32| n.checked_sub(1);
+            if self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
+                return Err(CommandError::new(ErrorCode::Hardware, "line fault"));
+            }
+            self.on.store(on, Ordering::Relaxed);
+            Ok(())
+        }
+        fn changed(&self, _known: bool) -> BoxFuture<'_, Result<bool, CommandError>> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[derive(Debug, Default)]
+    struct Nowhere;
+    impl Recorder for Nowhere {
+        fn reading(&self, _sensor: &str, _value: f64) {}
+        fn event(&self, _kind: &str, _json: String) {}
+    }
+
+    fn pin() -> (Arc<Pin>, Arc<Faulty>, Arc<dyn Recorder>) {
+        let line = Arc::new(Faulty::default());
+        let config = toml::from_str("id = 'pump'\ndirection = 'output'").unwrap();
+        let pin = Pin::open(&config, Box::new(line.clone())).unwrap();
+        (Arc::new(pin), line, Arc::new(Nowhere))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pulse_whose_end_fails_is_ended_as_soon_as_the_line_works() {
+        let (pin, line, recorder) = pin();
+        pin.pulse(true, Duration::from_secs(5), &recorder).unwrap();
+        line.failures.store(3, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(7_500)).await;
+        assert!(pin.state().unwrap().value);
+        tokio::time::sleep(Duration::from_millis(1_000)).await;
+        assert!(!pin.state().unwrap().value);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_that_cannot_be_switched_is_made_safe() {
+        let (pin, line, recorder) = pin();
+        pin.write(true, &recorder).unwrap();
+        line.failures.store(2, Ordering::Relaxed);
+        assert_eq!(pin.write(true, &recorder).unwrap_err().code, ErrorCode::Hardware);
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert!(!pin.state().unwrap().value, "the error left the pump on");
+    }
 }

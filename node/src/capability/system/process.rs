@@ -160,7 +160,8 @@ pub(super) async fn run(
         Ok(Ok(status)) => status,
         Ok(Err(error)) => return Err(fault(ErrorCode::OutcomeUnknown, error.to_string())),
         Err(_) => {
-            let what = "was killed, but the kernel does not let it go; look for a hung card or network disk";
+            let what =
+                "does not end when killed: it runs as another user, or waits for a hung card or network disk";
             return Err(fault(ErrorCode::OutcomeUnknown, what.into()));
         }
     };

@@ -2,26 +2,19 @@
 
 use super::TRUSTED_PATH;
 use super::process::environment;
+use crate::capability::Ready;
 use hearth_shared::command::system::RunParams;
 use hearth_shared::error::{CommandError, ErrorCode};
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Paths that are named in the facts as changeable; more are not told.
 const MAX_CHANGEABLE: usize = 8;
-
-/// What running a program would be.
-#[derive(Debug)]
-pub(in crate::capability) struct Plan {
-    pub(in crate::capability) facts: Value,
-    pub(in crate::capability) always_possible: bool,
-    pub(in crate::capability) executable: File,
-}
 
 /// Finds a bare name on the trusted path.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
@@ -43,7 +36,7 @@ pub(super) fn descriptor_path(file: &File) -> PathBuf {
 /// # Errors
 /// `NOT_FOUND` for a missing program or folder, `INVALID_PARAMS` for what is no program, `DENIED` for
 /// one that the node's user may not run or read.
-pub(super) fn plan(params: &RunParams) -> Result<Plan, CommandError> {
+pub(super) fn plan(params: &RunParams) -> Result<Ready, CommandError> {
     let name = params.command.first().map_or("", String::as_str);
     let error = |code, what: &str| CommandError::new(code, format!("program {name:?} {what}"));
     let asked = if name.starts_with('/') { Some(PathBuf::from(name)) } else { find(name) };
@@ -95,7 +88,8 @@ pub(super) fn plan(params: &RunParams) -> Result<Plan, CommandError> {
     if !changeable.is_empty() {
         facts["writable"] = changeable.clone().into();
     }
-    Ok(Plan { facts, always_possible: interpreter.is_none() && changeable.is_empty(), executable })
+    let always_possible = interpreter.is_none() && changeable.is_empty();
+    Ok(Ready { facts, always_possible, executable: Some(executable) })
 }
 
 /// Without waiting at pipes or devices.
@@ -143,17 +137,19 @@ fn text(path: &Path) -> Result<&str, CommandError> {
 }
 
 /// What the node's user, and so any program that ran before, could change to make the same command
-/// line do something else: the program, its working directory, files named in arguments, and the folders above
-/// each.
+/// line do something else: the program, its working directory, files named in arguments and variables,
+/// and the folders above each. What is not there yet could be made where its folder is writable.
 fn changeable_parts(path: &Path, cwd: &Path, params: &RunParams) -> Vec<String> {
-    let files = params.command.iter().skip(1).flat_map(|argument| {
-        // `--config=/etc/x` names a file too.
-        let value = argument.split_once('=').map(|(_, value)| value);
-        [Some(argument.as_str()), value].into_iter().flatten().map(|file| cwd.join(file))
+    let words = params.command.iter().skip(1).chain(params.env.values());
+    let named = words.flat_map(|word| {
+        // `--config=x` and `-I/tmp/x` name files too.
+        let value = word.split_once('=').map(|(_, value)| value);
+        let glued = word.find('/').and_then(|at| word.get(at..));
+        [Some(word.as_str()), value, glued].into_iter().flatten().map(|file| cwd.join(file))
     });
-    let parts = [path.to_path_buf(), cwd.to_path_buf()].into_iter();
-    let existing = parts.chain(files).filter_map(|file| std::fs::canonicalize(file).ok());
-    let mut found: Vec<String> = existing
+    let parts = [path.to_path_buf(), cwd.to_path_buf()].into_iter().chain(named);
+    let real = parts.filter_map(|part| part.ancestors().find_map(|p| std::fs::canonicalize(p).ok()));
+    let mut found: Vec<String> = real
         .filter(|file| !is_device(file))
         .filter(|file| changeable(file))
         .map(|file| file.to_string_lossy().into_owned())
@@ -166,7 +162,7 @@ fn changeable_parts(path: &Path, cwd: &Path, params: &RunParams) -> Vec<String> 
 
 /// `/dev/null` is writable for all, and holds nothing that could be changed.
 fn is_device(path: &Path) -> bool {
-    path.starts_with("/dev")
+    path.metadata().is_ok_and(|meta| meta.file_type().is_char_device())
 }
 
 /// Whether the node's user could change a file or a folder above it. As root it could change

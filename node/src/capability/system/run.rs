@@ -2,7 +2,7 @@
 
 use super::process::{self, Launch};
 use super::{output, program};
-use crate::capability::{Output, answer};
+use crate::capability::{Call, Output, answer};
 use hearth_shared::command::system::{RunParams, RunResult};
 use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::limits::{MAX_LINK_FRAME, MAX_RUN_OUTPUT};
@@ -12,7 +12,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Room in a link frame for what is not the result.
 const FRAME_RESERVE: usize = 16 * 1024;
@@ -21,13 +20,11 @@ const FRAME_RESERVE: usize = 16 * 1024;
 ///
 /// # Errors
 /// `DENIED` when the program is no longer what was planned, and those of [`process::run`].
-pub(super) async fn run(
-    params: &RunParams,
-    facts: &Value,
-    executable: File,
-    timeout: Duration,
-    cancel: &CancellationToken,
-) -> Result<Output, CommandError> {
+pub(super) async fn run(params: &RunParams, call: Call) -> Result<Output, CommandError> {
+    let Call { facts, executable, timeout, cancel } = call;
+    let executable = executable.ok_or_else(|| {
+        CommandError::new(ErrorCode::Internal, "the program was not opened before it was to run")
+    })?;
     let fact = |name: &str| facts.get(name).and_then(Value::as_str).unwrap_or_default().to_string();
     let (path, sha256) = (fact("path"), fact("sha256"));
     let is_script = facts.get("script").and_then(Value::as_bool).unwrap_or(true);
@@ -47,7 +44,7 @@ pub(super) async fn run(
         input: None,
     };
     let limit = Duration::from_millis(params.timeout_ms).min(timeout);
-    let ended = process::run(launch, limit, cancel).await?;
+    let ended = process::run(launch, limit, &cancel).await?;
     drop(executable);
     let mut result = RunResult {
         exit_code: ended.status.code(),

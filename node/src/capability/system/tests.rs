@@ -6,7 +6,8 @@ use hearth_shared::limits::{MAX_LINK_FRAME, MAX_RUN_OUTPUT};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 fn system() -> System {
     System::open(&BoardConfig::default(), Path::new("/"), Path::new("/"))
@@ -21,14 +22,18 @@ fn params(command: &[&str]) -> RunParams {
     }
 }
 
+fn call(plan: Ready, cancel: &CancellationToken) -> Call {
+    let timeout = Duration::from_secs(60);
+    Call { facts: plan.facts, executable: plan.executable, timeout, cancel: cancel.clone() }
+}
+
 async fn start(
     system: &System,
     params: &RunParams,
     cancel: &CancellationToken,
 ) -> Result<RunResult, CommandError> {
     let plan = system.plan_run(params).await?;
-    let limit = Duration::from_secs(60);
-    let output = system.run(params, &plan.facts, plan.executable, limit, cancel).await?;
+    let output = system.run(params, call(plan, cancel)).await?;
     assert!(output.result.len() <= MAX_LINK_FRAME);
     Ok(serde_json::from_str(&output.result).unwrap())
 }
@@ -201,9 +206,7 @@ async fn the_hashed_program_runs_whatever_its_name_leads_to_later() {
     let other = folder.path().join("other");
     copy("/bin/false", &other);
     std::fs::rename(&other, &tool).unwrap();
-    let cancel = CancellationToken::new();
-    let limit = Duration::from_secs(20);
-    let output = system().run(&params, &plan.facts, plan.executable, limit, &cancel).await.unwrap();
+    let output = system().run(&params, call(plan, &CancellationToken::new())).await.unwrap();
     let result: RunResult = serde_json::from_str(&output.result).unwrap();
     assert_eq!((result.stdout.as_str(), result.exit_code), ("approved\n", Some(0)));
 }
@@ -225,9 +228,7 @@ async fn what_was_written_into_after_it_was_hashed_does_not_run() {
             // Shorter and in place: the same file, other bytes.
             std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(12).unwrap();
         }
-        let limit = Duration::from_secs(20);
-        let cancel = CancellationToken::new();
-        let error = system().run(&params, &plan.facts, plan.executable, limit, &cancel).await.unwrap_err();
+        let error = system().run(&params, call(plan, &CancellationToken::new())).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::Denied, "{path:?}");
         assert!(error.message.contains("changed"), "{error}");
     }
@@ -268,6 +269,14 @@ async fn nothing_that_the_node_could_change_is_allowed_for_always() {
     // The interpreter is the system's, the script is not.
     assert!(!always(params(&["sh", script])).await.always_possible);
     assert!(!always(params(&["ls", &format!("--ignore={script}")])).await.always_possible);
+    // Not there yet, but the node could put it there.
+    let later = folder.path().join("later");
+    let later = later.to_str().unwrap();
+    assert!(!always(params(&["sh", later])).await.always_possible);
+    assert!(!always(params(&["sh", &format!("-x{later}")])).await.always_possible);
+    let mut variable = params(&["sh", "-c", "$STEP"]);
+    variable.env.insert("STEP".into(), later.into());
+    assert!(!always(variable).await.always_possible);
     let mut inside = params(&["ls"]);
     inside.cwd = Some(folder.path().to_str().unwrap().into());
     assert!(!always(inside).await.always_possible);

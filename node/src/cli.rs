@@ -162,6 +162,8 @@ pub fn main() -> ExitCode {
     let running = matches!(arguments.command, Command::Run(_));
     let level = arguments.global.log.unwrap_or(if running { LogLevel::Info } else { LogLevel::Warn });
     logging::start(level, arguments.global.log_format);
+    // Before the first file is made or a key is in memory.
+    crate::capability::system::confine_process();
     let json = arguments.global.json;
     match dispatch(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -183,7 +185,8 @@ fn dispatch(arguments: Arguments) -> Result<(), Failure> {
     let context = Context { home: Home::locate(arguments.global.home), json: arguments.global.json };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(8)
+        // Made when needed. A sensor that hangs or a program that runs holds one; the rest must go on.
+        .max_blocking_threads(64)
         .thread_stack_size(512 * 1024)
         .build()?;
     let result = match arguments.command {

@@ -1,0 +1,1 @@
+//! The protocol's JSON Schema, made from the types.

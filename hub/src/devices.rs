@@ -27,7 +27,6 @@ use crate::approvals::audit::Audit;
 use crate::bus::Bus;
 use crate::keys::HubKeys;
 use crate::store::{Store, StoreError};
-use hearth_shared::approver::Approver;
 use hearth_shared::connect::Role;
 use hearth_shared::identity::{DeviceId, PublicKey, SecretText};
 use hearth_shared::pairing::SetupCode;

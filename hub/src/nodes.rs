@@ -1,6 +1,17 @@
 //! Nodes: what they declare, who is connected, and the calls down to them.
+//!
+//! ```text
+//! gateway ──► serve_link ──► handshake ──► attach ──► session ──► outbox ──► readings, events
+//!                                            │            └─────► transfers ──► media
+//! actions ──► connection(node) ──────────────┘ one trait, whatever protocol the node speaks
+//! ```
 
+mod link;
+pub mod media;
+mod outbox;
 pub mod readings;
+mod registry;
+mod surface;
 
 use crate::approvals::audit::Audit;
 use crate::bus::Bus;
@@ -20,9 +31,11 @@ use hearth_shared::identity::{DeviceId, Digest};
 use hearth_shared::link::{Declaration, Invoke, Outcome};
 use hearth_shared::reading::RequestId;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A picture or other bytes a node sent, in `media/`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize)]
@@ -66,7 +79,7 @@ pub trait NodeConnection: Send + Sync + std::fmt::Debug {
         &self,
         request: RequestId,
         grant: Grant,
-        timeout: std::time::Duration,
+        timeout: Duration,
     ) -> BoxFuture<'_, Result<NodeReply, CommandError>>;
     /// Withdraws a request.
     fn cancel(&self, request: RequestId);
@@ -76,6 +89,11 @@ pub trait NodeConnection: Send + Sync + std::fmt::Debug {
     fn surface(&self, approved: Vec<String>);
     /// Ends the connection.
     fn close(&self, code: u16, reason: &str);
+    /// Whether the other end still answers, found out within a few seconds: asked when a second
+    /// connection with the same key comes. A connection that cannot tell counts as alive.
+    fn probe(&self) -> BoxFuture<'_, bool> {
+        Box::pin(std::future::ready(true))
+    }
 }
 
 /// A node as people and the agent see it.
@@ -92,8 +110,12 @@ pub struct NodeView {
     pub approved: Vec<String>,
     /// What waits for approval.
     pub pending: Vec<String>,
+    /// What a person refused; approving the node by name takes it in after all.
+    pub refused: Vec<String>,
     /// Request id of what waits.
     pub pending_request: Option<String>,
+    /// Since when, Unix milliseconds.
+    pub pending_ms: Option<u64>,
     /// Capabilities of foreign nodes.
     pub caps: Vec<String>,
     /// Who may approve on it (our own nodes).
@@ -148,6 +170,9 @@ pub enum NodeError {
     /// The declaration cannot be used.
     #[error("{0}")]
     BadDeclaration(String),
+    /// Nothing to decide.
+    #[error("nothing of node `{0}` waits for approval")]
+    NothingPending(String),
 }
 
 /// What a node brings when it connects.
@@ -173,92 +198,100 @@ pub struct Arrival {
 
 /// Handle; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Nodes {}
+pub struct Nodes {
+    inner: Arc<Inner>,
+}
 
-/// Keeps a node listed as connected; dropping it takes the node off and tells the bus.
 #[derive(Debug)]
-pub struct Attached {}
+struct Inner {
+    store: Store,
+    bus: Bus,
+    audit: Audit,
+    devices: Devices,
+    keys: Arc<HubKeys>,
+    config: Arc<Config>,
+    tasks: Tasks,
+    readings: readings::Readings,
+    media: media::MediaStore,
+    /// Interval of heartbeats; told to nodes in the welcome.
+    tick: Duration,
+    live: Mutex<HashMap<DeviceId, registry::Live>>,
+    /// The card is full: clean up now.
+    wake_retention: tokio::sync::Notify,
+}
+
+pub use registry::Attached;
 
 impl Nodes {
     /// Puts the parts together.
     #[must_use]
     #[allow(clippy::too_many_arguments)]
     pub fn new(
-        _store: Store,
-        _bus: Bus,
-        _audit: Audit,
-        _devices: Devices,
-        _keys: Arc<HubKeys>,
-        _home: Home,
-        _config: Arc<Config>,
-        _tasks: Tasks,
+        store: Store,
+        bus: Bus,
+        audit: Audit,
+        devices: Devices,
+        keys: Arc<HubKeys>,
+        home: Home,
+        config: Arc<Config>,
+        tasks: Tasks,
     ) -> Self {
-        todo!()
+        let tick = Duration::from_millis(hearth_shared::limits::TICK_INTERVAL_MS);
+        let parts = Parts { store, bus, audit, devices, keys, config, tasks };
+        Self::assemble(parts, &home, tick)
     }
 
-    /// All nodes, connected or not.
-    ///
-    /// # Errors
-    /// [`NodeError::Store`].
-    pub async fn list(&self) -> Result<Vec<NodeView>, NodeError> {
-        todo!()
-    }
-
-    /// One node by id, unique prefix of the id, or name (case ignored).
-    ///
-    /// # Errors
-    /// [`NodeError::Unknown`], [`NodeError::Ambiguous`].
-    pub async fn find(&self, _which: &str) -> Result<NodeView, NodeError> {
-        todo!()
+    fn assemble(parts: Parts, home: &Home, tick: Duration) -> Self {
+        let Parts { store, bus, audit, devices, keys, config, tasks } = parts;
+        let readings = readings::Readings::new(store.clone());
+        let media = media::MediaStore::new(store.clone(), home.media(), config.retention.media_mb);
+        let (live, wake_retention) = (Mutex::default(), tokio::sync::Notify::new());
+        let inner = Inner {
+            store,
+            bus,
+            audit,
+            devices,
+            keys,
+            config,
+            tasks,
+            readings,
+            media,
+            tick,
+            live,
+            wake_retention,
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// History of sensor readings.
     #[must_use]
     pub fn readings(&self) -> &readings::Readings {
-        todo!()
+        &self.inner.readings
+    }
+
+    /// Pictures and other attachments.
+    #[must_use]
+    pub fn media(&self) -> &media::MediaStore {
+        &self.inner.media
     }
 
     /// The connection of a node, if there is one.
     #[must_use]
-    pub fn connection(&self, _node: &DeviceId) -> Option<Arc<dyn NodeConnection>> {
-        todo!()
+    pub fn connection(&self, node: &DeviceId) -> Option<Arc<dyn NodeConnection>> {
+        self.live().get(node).map(|l| l.connection.clone())
     }
 
-    /// A node was admitted: stores what it declares, compares it with what is approved (new parts wait,
-    /// the approved part works on), and lists it as connected.
-    ///
-    /// # Errors
-    /// [`NodeError::Duplicate`] (and an alarm), [`NodeError::Store`].
-    pub async fn attach(&self, _arrival: Arrival) -> Result<Attached, NodeError> {
-        todo!()
+    fn live(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceId, registry::Live>> {
+        self.inner.live.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
+}
 
-    /// A person approves what waits of a node (request id, or the node).
-    ///
-    /// # Errors
-    /// [`NodeError`].
-    pub async fn approve_surface(&self, _which: &str, _by: &str) -> Result<NodeView, NodeError> {
-        todo!()
-    }
-
-    /// A person refuses what waits.
-    ///
-    /// # Errors
-    /// [`NodeError`].
-    pub async fn reject_surface(&self, _which: &str, _by: &str) -> Result<DeviceId, NodeError> {
-        todo!()
-    }
-
-    /// Serves one node link: called by the gateway after the upgrade on the link's path. `exporter` is
-    /// the TLS exporter of this connection. Ends when the link ends.
-    pub async fn serve_link<S>(
-        &self,
-        _socket: tokio_tungstenite::WebSocketStream<S>,
-        _peer: SocketAddr,
-        _exporter: [u8; 32],
-    ) where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
-        todo!()
-    }
+struct Parts {
+    store: Store,
+    bus: Bus,
+    audit: Audit,
+    devices: Devices,
+    keys: Arc<HubKeys>,
+    config: Arc<Config>,
+    tasks: Tasks,
 }

@@ -23,6 +23,7 @@ impl Devices {
         self.store
             .write(move |t| {
                 t.execute("DELETE FROM devices WHERE id = ?1", [id.0])?;
+                Audit::forget_node_in(t, &id)?;
                 Audit::append_in(t, "device.removed", &json!({ "device": id, "name": name, "by": who }))?;
                 Ok(())
             })

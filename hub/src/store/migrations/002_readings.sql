@@ -18,6 +18,10 @@ CREATE TABLE boots (
     boot      BLOB NOT NULL,
     offset_ms INTEGER,
     source    INTEGER,
+    -- Where its items stand in the outbox, and the latest of them.
+    epoch     INTEGER REFERENCES epochs (id) ON DELETE SET NULL,
+    first_seq INTEGER NOT NULL DEFAULT 0,
+    last_seq  INTEGER NOT NULL DEFAULT 0,
     max_mono  INTEGER NOT NULL DEFAULT 0,
     UNIQUE (device, boot)
 ) STRICT;

@@ -219,3 +219,6 @@ impl Rule {
         self.limits() != Limits::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -512,3 +512,6 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         CommandError::new(ErrorCode::Internal, "a fault in the node; its log has more")
     })
 }
+
+#[cfg(test)]
+mod tests;

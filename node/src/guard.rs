@@ -276,6 +276,12 @@ impl Guard {
         view.policy.evaluate(invocation, &context)
     }
 
+    /// Moves the boot clock and powered time forward.
+    #[cfg(test)]
+    pub(crate) fn advance_clock(&self, ms: u64) {
+        self.clock.advance(ms);
+    }
+
     fn view(&self) -> View {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -23,6 +23,8 @@ mod kept;
 pub mod policy;
 pub(crate) mod request;
 mod store;
+#[cfg(test)]
+mod tests;
 mod uses;
 
 use crate::capability::Inventory;

@@ -18,7 +18,10 @@ async fn what_observes_runs_at_once_and_leaves_no_record() {
     assert_eq!(rig.guard.head(), before);
     // The same request may look again.
     assert_eq!(done(&rig.invoke(&invoke(1, "gpio.list", "{}")).await), r#"{"run":2}"#);
-    assert_eq!(failed(&rig.invoke(&invoke(2, "gpio.read", r#"{"pin":"none"}"#)).await).code, ErrorCode::NotFound);
+    assert_eq!(
+        failed(&rig.invoke(&invoke(2, "gpio.read", r#"{"pin":"none"}"#)).await).code,
+        ErrorCode::NotFound
+    );
 }
 
 #[tokio::test]
@@ -108,7 +111,9 @@ async fn two_requests_never_share_a_last_use() {
     let rig = Rig::new("[[policy.rule]]\ncommand = 'gpio.pulse'\nneed = 'none'\nuses = 1\n");
     let (a, b) = (pulse(1), pulse(2));
     let (a, b) = tokio::join!(rig.invoke(&a), rig.invoke(&b));
-    let limited = [a, b].into_iter().filter(|r| matches!(&r.frame.outcome, Outcome::Failed(e) if e.code == ErrorCode::RateLimited));
+    let limited = [a, b]
+        .into_iter()
+        .filter(|r| matches!(&r.frame.outcome, Outcome::Failed(e) if e.code == ErrorCode::RateLimited));
     assert_eq!((limited.count(), rig.board.runs()), (1, 1));
     let rig = rig.restart().await;
     assert_eq!(failed(&rig.invoke(&pulse(3)).await).code, ErrorCode::RateLimited, "counted on the disk");

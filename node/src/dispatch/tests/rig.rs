@@ -66,14 +66,7 @@ impl Runs for CountingBoard {
     fn inventory(&self) -> Inventory {
         let part = |id: &str| PartDecl { id: id.into(), name: id.into(), detail: String::new() };
         Inventory {
-            commands: vec![
-                "camera.snap",
-                "gpio.list",
-                "gpio.pulse",
-                "gpio.read",
-                "gpio.write",
-                "system.run",
-            ],
+            commands: vec!["camera.snap", "gpio.list", "gpio.pulse", "gpio.read", "gpio.write", "system.run"],
             cameras: vec![part("cam0"), part("cam1")],
             pins: vec![part("heater"), part("pump")],
             ..Inventory::default()

@@ -45,7 +45,8 @@ fn defaults_follow_the_class_and_person_waits_for_its_keys() {
     let Verdict::Ask { need: Need::Hub, rule } = verdict(&policy, "system.run", RUN) else { panic!() };
     assert!(rule.contains("as hub until"), "{rule}");
     let ready = Context { person_in_force: true, ..context() };
-    let Verdict::Ask { need: Need::Person, rule } = policy.evaluate(&parse("system.run", RUN), &ready).verdict
+    let Verdict::Ask { need: Need::Person, rule } =
+        policy.evaluate(&parse("system.run", RUN), &ready).verdict
     else {
         panic!()
     };
@@ -128,8 +129,10 @@ fn the_first_camera_slips_past_no_denial() {
 
 #[test]
 fn times_of_day_are_off_for_a_yes_and_on_for_a_no_while_the_clock_is_not_set() {
-    let loose = policy("[[policy.rule]]\ncommand = 'camera.snap'\nbetween_utc = '22:00-06:00'\nneed = 'none'");
-    let strict = policy("[[policy.rule]]\ncommand = 'camera.snap'\nbetween_utc = '08:00-20:00'\nneed = 'deny'");
+    let loose =
+        policy("[[policy.rule]]\ncommand = 'camera.snap'\nbetween_utc = '22:00-06:00'\nneed = 'none'");
+    let strict =
+        policy("[[policy.rule]]\ncommand = 'camera.snap'\nbetween_utc = '08:00-20:00'\nneed = 'deny'");
     let at = |policy: &Policy, minute_utc| {
         policy.evaluate(&parse("camera.snap", "{}"), &Context { minute_utc, ..context() }).verdict
     };
@@ -162,7 +165,9 @@ fn a_reached_limit_refuses_or_asks() {
     let at = |policy: &Policy, uses: &Uses, powered_ms| {
         policy.evaluate(&pulse, &Context { uses: Some(uses), powered_ms, ..context() })
     };
-    let Verdict::Deny { code: ErrorCode::RateLimited, rule } = at(&deny, &uses, 3_000).verdict else { panic!() };
+    let Verdict::Deny { code: ErrorCode::RateLimited, rule } = at(&deny, &uses, 3_000).verdict else {
+        panic!()
+    };
     assert!(rule.contains("2 uses in an hour of powered time") && rule.contains("policy rule 1"), "{rule}");
     assert!(matches!(at(&ask, &uses, 3_000).verdict, Verdict::Ask { need: Need::Hub, .. }));
     // An hour later one more, then the third use of all is the last.
@@ -170,7 +175,10 @@ fn a_reached_limit_refuses_or_asks() {
     assert!(matches!(later.verdict, Verdict::Allow { .. }));
     let counter = uses.after_use(&later.counts.unwrap(), 3_700_000);
     uses.put(later.counts.unwrap(), counter);
-    assert!(matches!(at(&deny, &uses, 90_000_000).verdict, Verdict::Deny { code: ErrorCode::RateLimited, .. }));
+    assert!(matches!(
+        at(&deny, &uses, 90_000_000).verdict,
+        Verdict::Deny { code: ErrorCode::RateLimited, .. }
+    ));
     // What observes is not counted.
     let all = policy("[[policy.rule]]\ncommand = '*'\nneed = 'none'\nuses_per_boot = 1");
     assert_eq!(all.evaluate(&parse("gpio.list", "{}"), &context()).counts, None);
@@ -191,7 +199,10 @@ fn mistakes_are_named_with_rule_and_line() {
         ("command = 'gpio.pulse'\nuses_per_hour = 100000\nneed = 'none'", "1000"),
     ] {
         let error = Policy::compile(&config(&format!("[[policy.rule]]\n{rule}"))).unwrap_err().to_string();
-        assert!(error.contains(part) && error.contains("policy rule 1 (line 1 of /etc/node.toml)"), "{error}");
+        assert!(
+            error.contains(part) && error.contains("policy rule 1 (line 1 of /etc/node.toml)"),
+            "{error}"
+        );
     }
     assert!(toml::from_str::<Config>("[policy]\nobserv = 'none'").is_err());
     assert!(toml::from_str::<Config>("[[policy.rule]]\ncommand = '*'\nneed = 'maybe'").is_err());
@@ -219,9 +230,12 @@ fn show_and_check_say_what_holds() {
          [[policy.rule]]\ncommand = 'system.run'\nneed = 'person'\n",
     );
     let shown = policy.show(false);
-    assert!(shown.contains("execute  person (as hub until") && shown.contains("1. system.* → none   (line 3)"));
+    assert!(
+        shown.contains("execute  person (as hub until") && shown.contains("1. system.* → none   (line 3)")
+    );
     let remarks = policy.check(false).join("\n");
-    for part in ["any program without asking", "rule 1 fits all it fits", "needs a person", "policy.actuate"] {
+    for part in ["any program without asking", "rule 1 fits all it fits", "needs a person", "policy.actuate"]
+    {
         assert!(remarks.contains(part), "{part} in {remarks}");
     }
     assert_eq!(super::Policy::compile(&Config::default()).unwrap().check(false), Vec::<String>::new());

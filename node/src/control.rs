@@ -68,7 +68,8 @@ pub enum Answer {
 /// The guard's.
 pub fn change_approvers(guard: &Guard, change: ApproverChange) -> Result<Value, GuardError> {
     if guard.hub().is_none() && !matches!(change, ApproverChange::List) {
-        let why = "this node is not paired: its first approvers come with pairing; run `hearth-node pair CODE`";
+        let why =
+            "this node is not paired: its first approvers come with pairing; run `hearth-node pair CODE`";
         return Err(GuardError::Refused(why.into()));
     }
     let mut phrase = None;

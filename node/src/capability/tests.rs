@@ -297,6 +297,32 @@ async fn a_sensor_that_fails_is_reported_once_and_delays_no_other() {
 }
 
 #[tokio::test]
+async fn a_sensor_that_hangs_holds_up_no_other() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody writes into it, so opening it waits for ever.
+    let pipe = folder.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let bench = bench(&format!(
+        "discover = false\n[[sensor]]\nid = 'hung'\npath = '{}'\ninterval_ms = 100\n\
+         [[sensor]]\nid = 'good'\ndriver = 'simulated'\ninterval_ms = 100",
+        pipe.display()
+    ));
+    let (cancel, board) = (CancellationToken::new(), bench.board.clone());
+    let recording = tokio::spawn({
+        let cancel = cancel.clone();
+        async move { board.record(cancel).await }
+    });
+    bench.tape.until(|t| t.readings.lock().unwrap().len() >= 5).await;
+    assert!(bench.tape.readings.lock().unwrap().iter().all(|(sensor, _)| sensor == "good"));
+    cancel.cancel();
+    recording.await.unwrap();
+    // Lets the waiting thread go, for the runtime waits for it.
+    let mut writer = std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    std::io::Write::write_all(&mut writer, b"1\n").unwrap();
+}
+
+#[tokio::test]
 async fn only_what_works_is_declared() {
     let empty = tempfile::tempdir().unwrap();
     let bench = bench_under(empty.path(), "run = false\nnotify = false").unwrap();

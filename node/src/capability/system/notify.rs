@@ -57,35 +57,9 @@ impl Notifier {
     }
 
     pub(super) async fn show(&self, params: &NotifyParams) -> Result<(), CommandError> {
-        let (title, body) = (printable(&params.title), printable(&params.body));
-        let launch = match self {
-            Self::Log => {
-                tracing::info!(title, body, "notification");
-                return Ok(());
-            }
-            Self::Desktop(program, session) => {
-                let urgency = match params.priority {
-                    Priority::Passive => "low",
-                    Priority::Active => "normal",
-                    Priority::TimeSensitive => "critical",
-                };
-                let args = vec![
-                    "--app-name=hearth".into(),
-                    format!("--urgency={urgency}"),
-                    "--".into(),
-                    title,
-                    // The body of a desktop notification is markup.
-                    body.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;"),
-                ];
-                let mut launch = Launch::tool(program.clone(), args);
-                launch.env.extend(session.iter().cloned());
-                launch
-            }
-            Self::Terminals(program) => {
-                let mut launch = Launch::tool(program.clone(), Vec::new());
-                launch.input = Some(format!("{title}\n{body}\n").into_bytes());
-                launch
-            }
+        let Some(launch) = self.launch(params) else {
+            tracing::info!(title = params.title, body = params.body, "notification");
+            return Ok(());
         };
         let ended = process::run(launch, LIMIT, &CancellationToken::new()).await?;
         if ended.status.success() {
@@ -97,9 +71,73 @@ impl Notifier {
             format!("the notification was not shown ({}): {why}", self.name()),
         ))
     }
+
+    /// The program that shows it, if one does.
+    fn launch(&self, params: &NotifyParams) -> Option<Launch> {
+        let (title, body) = (printable(&params.title), printable(&params.body));
+        match self {
+            Self::Log => None,
+            Self::Desktop(program, session) => {
+                let urgency = match params.priority {
+                    Priority::Passive => "low",
+                    Priority::Active => "normal",
+                    Priority::TimeSensitive => "critical",
+                };
+                // The body of a desktop notification is markup.
+                let body = body.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+                let options = ["--app-name=hearth".into(), format!("--urgency={urgency}"), "--".into()];
+                let args = options.into_iter().chain([title, body]).collect();
+                let mut launch = Launch::tool(program.clone(), args);
+                launch.env.extend(session.iter().cloned());
+                Some(launch)
+            }
+            Self::Terminals(program) => {
+                let mut launch = Launch::tool(program.clone(), Vec::new());
+                launch.input = Some(format!("{title}\n{body}\n").into_bytes());
+                Some(launch)
+            }
+        }
+    }
 }
 
 /// Nothing that moves a terminal's cursor or hides text.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn params(title: &str, body: &str) -> NotifyParams {
+        NotifyParams { title: title.into(), body: body.into(), priority: Priority::TimeSensitive }
+    }
+
+    #[test]
+    fn a_title_is_no_option_and_a_body_is_no_markup() {
+        let session = vec![("DISPLAY".to_string(), ":0".to_string())];
+        let desktop = Notifier::Desktop("/usr/bin/notify-send".into(), session);
+        let launch = desktop.launch(&params("--help", "<b>a & b</b>")).unwrap();
+        let args =
+            ["--app-name=hearth", "--urgency=critical", "--", "--help", "&lt;b&gt;a &amp; b&lt;/b&gt;"];
+        assert_eq!(launch.args, args);
+        assert_eq!(launch.env.get("DISPLAY").map(String::as_str), Some(":0"));
+    }
+
+    #[test]
+    fn a_terminal_gets_no_control_characters() {
+        let terminals = Notifier::Terminals("/usr/bin/wall".into());
+        let launch = terminals.launch(&params("a\u{1b}[2J", "b\rc\nd")).unwrap();
+        assert_eq!(launch.input.as_deref(), Some("a [2J\nb c\nd\n".as_bytes()));
+        assert!(launch.args.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_program_that_fails_says_why() {
+        let notifier = Notifier::Desktop("/bin/false".into(), Vec::new());
+        let error = notifier.show(&params("a", "")).await.unwrap_err();
+        assert!(error.code == ErrorCode::Hardware && error.message.contains("desktop"), "{error}");
+        Notifier::Terminals("/bin/cat".into()).show(&params("a", "b")).await.unwrap();
+        Notifier::Log.show(&params("a", "b")).await.unwrap();
+    }
 }

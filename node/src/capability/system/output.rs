@@ -128,6 +128,7 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(32))]
         #[test]
         fn kept_and_dropped_are_the_whole(a in 0_usize..400_000, b in 0_usize..400_000, limit in 8_usize..200_000) {
             let (out, err, dropped) = both(&capture(&vec![b'x'; a]), &capture(&vec![b'x'; b]), limit);

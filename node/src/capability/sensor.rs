@@ -62,16 +62,21 @@ impl Sensors {
         state_dir: &Path,
         recorder: Arc<dyn Recorder>,
     ) -> Result<Self, CommandError> {
-        let found = if board.discover && !board.simulate { sysfs::discover(root) } else { Vec::new() };
-        let mut parts: Vec<Part> = found.into_iter().map(Part::found).collect();
+        let mut found = if board.discover && !board.simulate { sysfs::discover(root) } else { Vec::new() };
+        // Those that were asked for go before those that were found.
+        let room = MAX_PARTS.saturating_sub(board.sensors.len());
+        let is_configured = |f: &sysfs::Found| board.sensors.iter().any(|c| c.id == f.id);
+        found.sort_by_key(|f| !is_configured(f));
+        found.truncate(room.max(found.iter().filter(|f| is_configured(f)).count()));
+        let ids = found.iter().map(|f| f.id.as_str()).collect::<Vec<_>>().join(", ");
+        let mut parts: Vec<Part> = found.iter().map(Part::found).collect();
         for config in &board.sensors {
             match parts.iter_mut().find(|p| p.id == config.id) {
                 Some(part) => part.adjust(config),
-                None => parts.push(Part::configured(config)?),
+                None => parts.push(Part::configured(config, &ids)?),
             }
         }
         parts.sort_by(|a, b| a.id.cmp(&b.id));
-        parts.truncate(MAX_PARTS);
         let intervals = Arc::new(Intervals::load(state_dir));
         for part in &parts {
             if let Some(ms) = intervals.get(&part.id) {
@@ -134,12 +139,12 @@ impl Part {
         }
     }
 
-    fn found(found: sysfs::Found) -> Self {
-        let driver = Arc::new(sysfs::File { path: found.path, scale: found.scale });
-        Self { name: found.name, ..Self::new(&found.id, found.quantity, REAL_INTERVAL_MS, driver) }
+    fn found(found: &sysfs::Found) -> Self {
+        let driver = Arc::new(sysfs::File { path: found.path.clone(), scale: found.scale });
+        Self { name: found.name.clone(), ..Self::new(&found.id, found.quantity, REAL_INTERVAL_MS, driver) }
     }
 
-    fn configured(config: &SensorConfig) -> Result<Self, CommandError> {
+    fn configured(config: &SensorConfig, found: &str) -> Result<Self, CommandError> {
         let quantity = config.quantity.unwrap_or(Quantity::Other);
         let mut part = if let Some(Driver::Simulated) = config.driver {
             let driver = Arc::new(simulated::Drift::new(config, quantity));
@@ -151,9 +156,10 @@ impl Part {
             return Err(CommandError::new(
                 ErrorCode::NotFound,
                 format!(
-                    "sensor `{}` in [[board.sensor]] was not found on this machine; give its `path`, \
-                     or `driver = \"simulated\"`, or the id of a found one (`hearth-node status` lists them)",
-                    config.id
+                    "sensor `{}` in [[board.sensor]] has no `path` and no `driver = \"simulated\"`, and was \
+                     not found on this machine, which has: {}",
+                    config.id,
+                    if found.is_empty() { "none" } else { found }
                 ),
             ));
         };

@@ -335,5 +335,30 @@ async fn only_what_works_is_declared() {
     let error = bench_under(empty.path(), "[[camera]]\nid = 'front'").err().unwrap();
     assert!(error.message.contains("front") && error.message.contains("simulate"), "{error}");
     let error = bench_under(empty.path(), "[[sensor]]\nid = 'lost'").err().unwrap();
-    assert!(error.message.contains("lost"), "{error}");
+    assert!(error.message.contains("lost") && error.message.contains("none"), "{error}");
+}
+
+#[tokio::test]
+async fn found_sensors_are_read_and_can_be_renamed() {
+    let root = tempfile::tempdir().unwrap();
+    let zone = root.path().join("sys/class/thermal/thermal_zone0");
+    std::fs::create_dir_all(&zone).unwrap();
+    std::fs::write(zone.join("type"), "cpu-thermal\n").unwrap();
+    std::fs::write(zone.join("temp"), "48312\n").unwrap();
+    let bench = bench_under(root.path(), "").unwrap();
+    let list = bench.ok("sensor.list", json!({})).await;
+    assert_eq!(
+        list["sensors"],
+        json!([{"id": "cpu-thermal", "name": "processor", "quantity": "temperature", "unit": "°C", "intervalMs": 60_000}])
+    );
+    let read = bench.ok("sensor.read", json!({"sensor": "cpu-thermal"})).await;
+    assert_eq!(read, json!({"sensor": "cpu-thermal", "value": 48.312, "unit": "°C"}));
+    assert!(bench.board.inventory().commands.contains(&"sensor.read"));
+
+    let renamed = "[[sensor]]\nid = 'cpu-thermal'\nname = 'chip'\ninterval_ms = 0";
+    let bench = bench_under(root.path(), renamed).unwrap();
+    let list = bench.ok("sensor.list", json!({})).await;
+    assert_eq!((&list["sensors"][0]["name"], &list["sensors"][0]["intervalMs"]), (&json!("chip"), &json!(0)));
+    let error = bench_under(root.path(), "[[sensor]]\nid = 'lost'").err().unwrap();
+    assert!(error.message.contains("cpu-thermal"), "{error}");
 }

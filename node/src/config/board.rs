@@ -62,7 +62,7 @@ pub enum Driver {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CameraConfig {
-    /// Stable id: 1 to 32 of `a-z 0-9 . _ -`, beginning with a letter or digit.
+    /// Stable id: 1 to 64 of `a-z 0-9 . _ -`, beginning with a letter or digit.
     pub id: String,
     /// Name for people; the id when left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -273,7 +273,7 @@ fn check_ids<'a>(kind: &str, parts: impl Iterator<Item = (&'a str, Option<&'a st
     for (id, name) in parts {
         if !valid_id(id) {
             return Err(format!(
-                "{kind} id {id:?} must be 1 to 32 of a-z, 0-9, `.`, `_`, `-`, and begin with a letter or digit"
+                "{kind} id {id:?} must be 1 to 64 of a-z, 0-9, `.`, `_`, `-`, and begin with a letter or digit"
             ));
         }
         if name.is_some_and(|n| n.is_empty() || n.chars().count() > 64 || n.chars().any(char::is_control)) {
@@ -291,7 +291,7 @@ fn check_ids<'a>(kind: &str, parts: impl Iterator<Item = (&'a str, Option<&'a st
 
 /// Ids become file names and parts of policy patterns, so they are plain.
 fn valid_id(id: &str) -> bool {
-    (1..=32).contains(&id.len())
+    (1..=64).contains(&id.len())
         && id.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
         && id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c))
 }

@@ -148,8 +148,8 @@ fn changeable_parts(path: &Path, cwd: &Path, params: &RunParams) -> Vec<String> 
         [Some(word.as_str()), value, glued].into_iter().flatten().map(|file| cwd.join(file))
     });
     let parts = [path.to_path_buf(), cwd.to_path_buf()].into_iter().chain(named);
-    let real = parts.filter_map(|part| part.ancestors().find_map(|p| std::fs::canonicalize(p).ok()));
-    let mut found: Vec<String> = real
+    let mut found: Vec<String> = parts
+        .flat_map(|part| names(&part))
         .filter(|file| !is_device(file))
         .filter(|file| changeable(file))
         .map(|file| file.to_string_lossy().into_owned())
@@ -158,6 +158,24 @@ fn changeable_parts(path: &Path, cwd: &Path, params: &RunParams) -> Vec<String> 
     found.dedup();
     found.truncate(MAX_CHANGEABLE);
     found
+}
+
+/// The names by which a file, or the lowest folder above it that exists, is reached: as it was given,
+/// each link on the way, and the real one. Whoever can change a link changes what it leads to.
+fn names(part: &Path) -> Vec<PathBuf> {
+    let Some(existing) = part.ancestors().find(|name| name.symlink_metadata().is_ok()) else {
+        return Vec::new();
+    };
+    let mut names = vec![existing.to_path_buf()];
+    let mut name = existing.to_path_buf();
+    // As many links as the kernel follows.
+    for _ in 0..40 {
+        let Ok(target) = std::fs::read_link(&name) else { break };
+        name = name.parent().unwrap_or(Path::new("/")).join(target);
+        names.push(name.clone());
+    }
+    names.extend(std::fs::canonicalize(existing));
+    names
 }
 
 /// `/dev/null` is writable for all, and holds nothing that could be changed.

@@ -274,6 +274,11 @@ async fn nothing_that_the_node_could_change_is_allowed_for_always() {
     let later = later.to_str().unwrap();
     assert!(!always(params(&["sh", later])).await.always_possible);
     assert!(!always(params(&["sh", &format!("-x{later}")])).await.always_possible);
+    // Leads to a file of the system, but could be made to lead elsewhere.
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("/bin/ls", &link).unwrap();
+    assert!(!always(params(&["sh", link.to_str().unwrap()])).await.always_possible);
+    assert!(always(params(&["sh", "/bin/ls"])).await.always_possible);
     let mut variable = params(&["sh", "-c", "$STEP"]);
     variable.env.insert("STEP".into(), later.into());
     assert!(!always(variable).await.always_possible);

@@ -125,6 +125,8 @@ pub struct Context {
     pub room: Arc<Semaphore>,
     /// The node is going down: running requests are cancelled.
     pub stop: CancellationToken,
+    /// Randomness of the reconnect delays; tests put their own here.
+    pub jitter: fn() -> u64,
 }
 
 impl Context {
@@ -140,6 +142,8 @@ impl Context {
             tasks: TaskTracker::new(),
             room: Arc::new(Semaphore::new(MAX_IN_FLIGHT)),
             stop: CancellationToken::new(),
+            // Without entropy the longest delay is the polite one.
+            jitter: || hearth_shared::identity::random().map_or(u64::MAX, u64::from_be_bytes),
         }
     }
 }
@@ -196,7 +200,7 @@ pub async fn keep(context: &Context, hub: &HubRecord, status: &watch::Sender<Lin
         let begin = Instant::now();
         status.send_modify(|s| s.enter("connecting"));
         let end = tokio::select! {
-            end = connect_once(context, hub, &mut machine, status) => end,
+            end = Box::pin(connect_once(context, hub, &mut machine, status)) => end,
             // A session says goodbye by itself; this is for the time before it.
             () = stopped_while_connecting(context, status) => End::Stopped,
         };
@@ -205,8 +209,7 @@ pub async fn keep(context: &Context, hub: &HubRecord, status: &watch::Sender<Lin
         if end == End::Stopped {
             break;
         }
-        let random = hearth_shared::identity::random().map_or(u64::MAX, u64::from_be_bytes);
-        let delay = machine.ended(&end, lived, random);
+        let delay = machine.ended(&end, lived, (context.jitter)());
         tracing::warn!(reason = %end, retry_ms = delay.as_millis() as u64, "not connected to the hub");
         status.send_modify(|s| {
             s.enter("waiting");
@@ -238,7 +241,8 @@ async fn connect_once(
         let Some(address) = hub.addresses.get(index) else { continue };
         status.send_modify(|s| s.address = Some(address.clone()));
         let setup = async {
-            let socket = socket::connect(address, hearth_shared::pin::PinVerifier::pinned(hub.spki)).await?;
+            let socket =
+                Box::pin(socket::connect(address, hearth_shared::pin::PinVerifier::pinned(hub.spki))).await?;
             let mut greeted = handshake::greet(socket, context, Knock::Paired, Some(hub.key)).await?;
             let welcome = greeted.welcome().await?;
             Ok::<_, End>((greeted, welcome))
@@ -252,7 +256,7 @@ async fn connect_once(
                     s.last_error = None;
                     s.approved.clone_from(&welcome.approved);
                 });
-                return session::run(greeted, *welcome, context, status).await;
+                return Box::pin(session::run(greeted, *welcome, context, status)).await;
             }
             // What an answering hub says counts for all its addresses.
             Ok(Err(end @ (End::Refused(_) | End::Version { .. } | End::Goodbye(_)))) => return end,

@@ -43,7 +43,7 @@ pub async fn with_code(context: &Context, code: &SetupCode, person: &dyn Person)
     let mut last = End::Protocol("the setup code has no address".into());
     for address in &code.addresses {
         let setup = async {
-            let socket = connect(address, PinVerifier::pinned(code.spki)).await?;
+            let socket = Box::pin(connect(address, PinVerifier::pinned(code.spki))).await?;
             let knock = Knock::Code { secret: code.secret.clone() };
             greet(socket, context, knock, Some(code.hub)).await
         };
@@ -75,7 +75,8 @@ async fn finish_code(
         // the node had. Then the hub knows this key already.
         Err(End::Refused(refused)) if refused.code == RefusedCode::BadCode => {
             let again = async {
-                let socket = connect(&greeted.socket.address, PinVerifier::pinned(code.spki)).await?;
+                let socket =
+                    Box::pin(connect(&greeted.socket.address, PinVerifier::pinned(code.spki))).await?;
                 let mut again = greet(socket, context, Knock::Paired, Some(code.hub)).await?;
                 let welcome = again.welcome().await?;
                 Ok::<_, End>((again, welcome))
@@ -106,7 +107,7 @@ async fn finish_code(
 pub async fn with_words(context: &Context, address: &str, person: &dyn Person) -> Result<Paired, End> {
     let fresh = Nonce::fresh().map_err(|e| End::Protocol(e.to_string()))?;
     let setup = async {
-        let socket = connect(address, PinVerifier::unpinned()).await?;
+        let socket = Box::pin(connect(address, PinVerifier::unpinned())).await?;
         let mut greeted = greet(socket, context, Knock::Words { commitment: commit(&fresh) }, None).await?;
         let nonce_h = match greeted.socket.receive().await? {
             ToNode::WordsNonce { nonce } => nonce,

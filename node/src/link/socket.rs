@@ -20,8 +20,8 @@ use tokio_tungstenite::tungstenite::http::header::SEC_WEBSOCKET_PROTOCOL;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-/// A WebSocket over TLS.
-pub type Stream = WebSocketStream<TlsStream<TcpStream>>;
+/// A WebSocket over TLS; boxed, because the TLS state is too large to be moved from future to future.
+pub type Stream = WebSocketStream<Box<TlsStream<TcpStream>>>;
 
 /// Longest wait for a TCP connection.
 const TCP_DEADLINE: Duration = Duration::from_secs(10);
@@ -55,7 +55,6 @@ pub async fn connect(address: &str, verifier: Arc<PinVerifier>) -> Result<Socket
         .map_err(|e| unreachable(e.to_string()))?;
     let tuned = tcp
         .set_nodelay(true)
-        .map_err(std::io::Error::from)
         .and_then(|()| Ok(rustix::net::sockopt::set_socket_send_buffer_size(&tcp, SEND_BUFFER)?))
         .and_then(|()| {
             let ms = u32::try_from(LIVENESS_TIMEOUT_MS).unwrap_or(u32::MAX);
@@ -93,7 +92,7 @@ pub async fn connect(address: &str, verifier: Arc<PinVerifier>) -> Result<Socket
         .max_write_buffer_size(2 * MAX_LINK_FRAME)
         .max_message_size(Some(MAX_LINK_FRAME))
         .max_frame_size(Some(MAX_LINK_FRAME));
-    let (stream, _) = tokio_tungstenite::client_async_with_config(request, tls, Some(config))
+    let (stream, _) = tokio_tungstenite::client_async_with_config(request, Box::new(tls), Some(config))
         .await
         .map_err(|e| not_a_hub(e.to_string()))?;
     Ok(Socket { stream, exporter, spki, address: address.into() })

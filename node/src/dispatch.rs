@@ -10,11 +10,16 @@
 //! Every path ends in a signed result. The work runs in tasks of its own: when the link dies, a request
 //! goes on and its result waits in the journal for the hub to ask again.
 
+mod bounds;
 mod flight;
+mod runs;
 
-use crate::capability::{Board, Bytes, Inventory, Output, Prepared};
+pub use runs::Runs;
+
+use crate::capability::{Board, Bytes, Prepared};
 use crate::guard::Guard;
 use crate::guard::request::{Authority, Recall, Ruling, fingerprint};
+use bounds::{bounded, shorten, time_limit};
 use flight::{Entered, Flight, Flights};
 use hearth_shared::chain::Head;
 use hearth_shared::challenge::SignedChallenge;
@@ -22,7 +27,6 @@ use hearth_shared::command::{Class, Invocation, Need};
 use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::grant::{Decision, Grant};
 use hearth_shared::identity::Digest;
-use hearth_shared::limits::{DEFAULT_TIMEOUT_MS, MAX_ATTACHMENT, MAX_LINK_FRAME, MAX_TIMEOUT_MS};
 use hearth_shared::link::{Invoke, Outcome, ResultFrame};
 use hearth_shared::reading::RequestId;
 use std::future::Future;
@@ -30,48 +34,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 /// Longest look at the board before a request is decided (a slow bus, a large executable to hash).
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);
 /// What the board may take beyond a command's own time limit to stop it.
 const STOP_GRACE: Duration = Duration::from_secs(10);
-/// Room in a frame for all but the result's text.
-const MAX_RESULT: usize = MAX_LINK_FRAME - 16 * 1024;
-/// Longest message of an error.
-const MAX_MESSAGE: usize = 4 * 1024;
-
-/// What the dispatcher needs of a board. [`Board`] is it; tests put their own in its place.
-pub trait Runs: Send + Sync + std::fmt::Debug + 'static {
-    /// See [`Board::inventory`].
-    fn inventory(&self) -> Inventory;
-    /// See [`Board::prepare`].
-    fn prepare(&self, invocation: Invocation) -> impl Future<Output = Result<Prepared, CommandError>> + Send;
-    /// See [`Board::run`].
-    fn run(
-        &self,
-        prepared: Prepared,
-        timeout: Duration,
-        cancel: CancellationToken,
-    ) -> impl Future<Output = Result<Output, CommandError>> + Send;
-}
-
-impl Runs for Board {
-    fn inventory(&self) -> Inventory {
-        Self::inventory(self)
-    }
-    async fn prepare(&self, invocation: Invocation) -> Result<Prepared, CommandError> {
-        Self::prepare(self, invocation).await
-    }
-    async fn run(
-        &self,
-        prepared: Prepared,
-        timeout: Duration,
-        cancel: CancellationToken,
-    ) -> Result<Output, CommandError> {
-        Self::run(self, prepared, timeout, cancel).await
-    }
-}
-
 /// A finished request, ready to be sent.
 #[derive(Debug)]
 pub struct Reply {
@@ -165,8 +133,12 @@ impl<B: Runs> Dispatcher<B> {
     /// `Cancel`: stops a running request and voids an open challenge; the request's `invoke` or `grant`
     /// call returns the outcome.
     pub fn cancel(&self, request: &RequestId) {
-        self.inner.flights.cancel(request);
-        if self.inner.guard.withdraw(request) {
+        let running = self.inner.flights.cancel(request);
+        let open = self.inner.guard.withdraw(request);
+        if !running && !open {
+            self.inner.flights.withdrawn_early(*request);
+        }
+        if open {
             let (guard, request) = (Arc::clone(&self.inner.guard), *request);
             self.inner.tasks.spawn_blocking(move || {
                 if let Err(error) =
@@ -195,7 +167,9 @@ impl<B: Runs> Dispatcher<B> {
     where
         F: Future<Output = Ended> + Send + 'static,
     {
-        let ended = self.inner.tasks.spawn(work(Arc::clone(&self.inner))).await.unwrap_or_else(|error| {
+        // The caller's span holds the correlation id, and its task may be gone before this one.
+        let work = work(Arc::clone(&self.inner)).in_current_span();
+        let ended = self.inner.tasks.spawn(work).await.unwrap_or_else(|error| {
             tracing::error!(%error, %request, "a request's task failed");
             CommandError::new(ErrorCode::Internal, "a fault in the node; its log has more").into()
         });
@@ -293,7 +267,14 @@ impl<B: Runs> Inner<B> {
         }
         let prepared = match self.prepare(open.invocation.clone(), &flight).await {
             Ok(prepared) => prepared,
-            Err(error) => return error.into(),
+            Err(error) => {
+                // The challenge is used up: the log says what became of the grant.
+                let (guard, why) = (Arc::clone(&self.guard), error.to_string());
+                return match blocking(move || guard.refuse_grant(&request, &grant, &why)).await {
+                    Ok(_) => error.into(),
+                    Err(fault) => fault.into(),
+                };
+            }
         };
         let guard = Arc::clone(&self.guard);
         let checked = blocking(move || {
@@ -467,42 +448,6 @@ impl<B: Runs> Inner<B> {
 
 fn cancelled() -> CommandError {
     CommandError::new(ErrorCode::Cancelled, "withdrawn before it started; nothing was done")
-}
-
-fn time_limit(asked_ms: u64) -> Duration {
-    let ms = if asked_ms == 0 { DEFAULT_TIMEOUT_MS } else { asked_ms.min(MAX_TIMEOUT_MS) };
-    Duration::from_millis(ms)
-}
-
-/// What fits the link; an effect whose result does not fit still happened, and the error says so.
-fn bounded(result: Result<Output, CommandError>) -> (Outcome, Vec<Bytes>) {
-    let too_large = |what: String| {
-        let message = format!("it ran, but {what}");
-        (Outcome::Failed(CommandError::new(ErrorCode::TooLarge, message)), Vec::new())
-    };
-    match result {
-        Err(mut error) => {
-            shorten(&mut error.message);
-            (Outcome::Failed(error), Vec::new())
-        }
-        Ok(output) if output.result.len() > MAX_RESULT => {
-            too_large(format!("its result has {} bytes, the limit is {MAX_RESULT}", output.result.len()))
-        }
-        Ok(output) => match output.attachments.iter().map(|a| a.data.len() as u64).max() {
-            Some(size) if size > MAX_ATTACHMENT => {
-                too_large(format!("an attachment has {size} bytes, the limit is {MAX_ATTACHMENT}"))
-            }
-            _ => (Outcome::Done { result: output.result }, output.attachments),
-        },
-    }
-}
-
-fn shorten(message: &mut String) {
-    if message.len() > MAX_MESSAGE {
-        let end = (0..=MAX_MESSAGE).rev().find(|i| message.is_char_boundary(*i)).unwrap_or(0);
-        message.truncate(end);
-        message.push('…');
-    }
 }
 
 /// Runs what syncs the disk beside the runtime's only thread, which has heartbeats to answer.

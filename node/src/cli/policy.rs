@@ -53,9 +53,16 @@ pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure
     let policy = Policy::compile(&config)?;
     match arguments.command {
         Command::Check => {
-            let value = json!({"file": path, "rules": config.policy.rule.len(), "policy": policy.digest()});
+            let remarks = policy.check();
+            let value = json!({
+                "file": path,
+                "rules": config.policy.rule.len(),
+                "policy": policy.digest(),
+                "remarks": remarks,
+            });
             context.print(&value, |_| {
-                format!("{}: {} rules, in order\n", path.display(), config.policy.rule.len())
+                let notes: String = remarks.iter().map(|r| format!("note: {r}\n")).collect();
+                format!("{}: {} rules, in order\n{notes}", path.display(), config.policy.rule.len())
             })
         }
         Command::Show => {

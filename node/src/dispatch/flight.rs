@@ -2,8 +2,14 @@
 
 use hearth_shared::limits::MAX_IN_FLIGHT;
 use hearth_shared::reading::RequestId;
+use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
+
+/// How long, and how many.
+const EARLY: Duration = Duration::from_secs(10);
+const MAX_EARLY: usize = MAX_IN_FLIGHT;
 
 /// All of them.
 #[derive(Debug, Default)]
@@ -13,6 +19,8 @@ pub(super) struct Flights(Mutex<State>);
 struct State {
     next: u64,
     list: Vec<Entry>,
+    /// Withdrawn before their call got to run: a link reads frames faster than tasks begin.
+    early: VecDeque<(RequestId, Instant)>,
 }
 
 #[derive(Debug)]
@@ -62,17 +70,34 @@ impl Flights {
         let number = state.next;
         state.next += 1;
         let cancel = shutdown.child_token();
+        if let Some(at) = state.early.iter().position(|(early, _)| *early == request)
+            && state.early.remove(at).is_some_and(|(_, since)| since.elapsed() < EARLY)
+        {
+            cancel.cancel();
+        }
         let done = CancellationToken::new();
         state.list.push(Entry { number, request, effect, cancel: cancel.clone(), done });
         Entered::Flight(Flight { flights: self, number, cancel })
     }
 
-    /// Withdraws a request.
-    pub(super) fn cancel(&self, request: &RequestId) {
+    /// Withdraws a request; false when nobody works on it.
+    pub(super) fn cancel(&self, request: &RequestId) -> bool {
         let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = false;
         for entry in state.list.iter().filter(|e| e.request == *request) {
             entry.cancel.cancel();
+            found = true;
         }
+        found
+    }
+
+    /// Remembers for a moment a request that was withdrawn before its call began.
+    pub(super) fn withdrawn_early(&self, request: RequestId) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.early.len() >= MAX_EARLY {
+            state.early.pop_front();
+        }
+        state.early.push_back((request, Instant::now()));
     }
 }
 

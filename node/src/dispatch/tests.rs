@@ -2,8 +2,11 @@ mod grants;
 mod once;
 mod rig;
 
+use super::bounds::{MAX_MESSAGE, MAX_RESULT};
 use super::*;
+use crate::capability::Output;
 use hearth_shared::approver::{ApproverKind, ApproversChange};
+use hearth_shared::limits::{DEFAULT_TIMEOUT_MS, MAX_ATTACHMENT, MAX_TIMEOUT_MS};
 use rig::*;
 use std::sync::atomic::Ordering;
 
@@ -137,6 +140,13 @@ async fn withdrawn_before_the_start_nothing_happens_and_after_it_the_board_stops
     rig.dispatcher.cancel(&request(2));
     let grant = Grant::sign(&rig.person, signed.digest(), Decision::AllowOnce, 1);
     assert_eq!(failed(&rig.grant(request(2), grant).await).code, ErrorCode::GrantRefused);
+    assert_eq!(rig.board.runs(), 0);
+
+    // The link may hear of the end before the task of the beginning runs.
+    rig.dispatcher.cancel(&request(3));
+    assert_eq!(failed(&rig.invoke(&pulse(3)).await).code, ErrorCode::Cancelled);
+    rig.dispatcher.cancel(&request(4));
+    assert_eq!(rig.ask_fails(&pulse(4)).await.code, ErrorCode::Cancelled);
     assert_eq!(rig.board.runs(), 0);
     rig.dispatcher.shutdown(Duration::from_secs(10)).await;
     assert_eq!(rig.audited("challenge.withdrawn"), 1);

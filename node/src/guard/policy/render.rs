@@ -1,10 +1,9 @@
-//! Rules in words: for verdicts, `policy show` and `policy check`.
+//! Rules in words: for verdicts and `policy check`.
 
 use super::{Policy, Rule};
 use crate::config::{Beyond, Demand, PolicyRule};
 use hearth_shared::command::system::quote_argv;
 use hearth_shared::command::{Class, SPECS};
-use std::fmt::Write as _;
 
 const NOT_YET: &str = "(as hub until this node has two persons' approver keys, or one and a recovery key)";
 
@@ -68,36 +67,15 @@ fn conditions(rule: &PolicyRule) -> String {
 }
 
 impl Policy {
-    /// The whole policy for `hearth-node policy show`: defaults, then the rules in their order.
-    #[must_use]
-    pub fn show(&self, person_in_force: bool) -> String {
-        let mut out = format!("Policy of {} (digest {})\n\nDefaults\n", self.file, self.digest);
-        for class in [Class::Observe, Class::Capture, Class::Actuate, Class::Execute] {
-            let wanted = self.default_for(class);
-            let note = if wanted == Demand::Person && !person_in_force { NOT_YET } else { "" };
-            let _ = writeln!(out, "  {:<8} {:<6} {note}", class.as_str(), demand(wanted));
-        }
-        out.push_str("\nRules (the first that fits decides)\n");
-        if self.rules.is_empty() {
-            out.push_str("  none; add [[policy.rule]] to the file\n");
-        }
-        for (i, Rule { text, .. }) in self.rules.iter().enumerate() {
-            let line = if text.line == 0 { String::new() } else { format!("   (line {})", text.line) };
-            let _ = writeln!(out, "  {}. {} → {}{line}", i + 1, conditions(text), demand(text.need));
-        }
-        out
-    }
-
     /// Remarks on a valid policy for `hearth-node policy check`; empty when there is nothing to say.
     #[must_use]
-    pub fn check(&self, person_in_force: bool) -> Vec<String> {
+    pub fn check(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         for (i, rule) in self.rules.iter().enumerate() {
             let here = place(i, rule.text.line, &self.file);
-            if rule.text.need == Demand::Person && !person_in_force {
+            if rule.text.need == Demand::Person {
                 remarks.push(format!(
-                    "{here} needs a person, but the approvers of this node do not allow it yet; \
-                     see `hearth-node approvers`"
+                    "{here} needs a person: while `hearth-node approvers` lists no person's key, it refuses"
                 ));
             }
             if let Some(earlier) = self.rules[..i].iter().position(|earlier| earlier.hides(rule)) {

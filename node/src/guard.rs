@@ -111,8 +111,7 @@ impl Change<'_> {
 }
 
 impl Guard {
-    /// Reads approvers, journal, always-rules and audit log from the state database, and notes this
-    /// start in the audit log.
+    /// Reads approvers, journal, always-rules and audit log from the state database.
     ///
     /// # Errors
     /// [`GuardError`].
@@ -145,9 +144,16 @@ impl Guard {
             uses: Mutex::new(uses),
             open: Mutex::new(Challenges::default()),
         };
-        let policy = guard.policy().digest();
-        guard.audit("node.started", serde_json::json!({ "boot": boot, "policy": policy }))?;
         Ok(Arc::new(guard))
+    }
+
+    /// Notes in the audit log that the node starts to serve, with its boot id and policy.
+    ///
+    /// # Errors
+    /// [`GuardError`] when it cannot be stored; then nothing that has an effect could start either.
+    pub fn record_start(&self) -> Result<(), GuardError> {
+        let policy = self.policy().digest();
+        self.audit("node.started", serde_json::json!({ "boot": self.boot, "policy": policy })).map(drop)
     }
 
     /// Takes an edited policy; open challenges are void then. The board's part of `config` must be the

@@ -40,6 +40,7 @@ pub(super) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
              reset`, then pair again",
         ));
     }
+    opened.held.guard.record_start()?;
     let known = std::mem::take(&mut hub.addresses);
     hub.addresses.clone_from(&opened.held.config.hub.addresses);
     hub.addresses.extend(known.into_iter().filter(|a| !opened.held.config.hub.addresses.contains(a)));

@@ -132,7 +132,10 @@ pub(super) fn config(text: &str) -> Config {
 
 pub(super) fn open(dir: &Path, node: &Arc<SecretKey>, config: &Config) -> Arc<Guard> {
     let database = redb::Builder::new().set_cache_size(1 << 20).create(dir.join("node.db")).unwrap();
-    Guard::open(Arc::new(database), Arc::clone(node), BootId::fresh().unwrap(), config, dir).unwrap()
+    let boot = BootId::fresh().unwrap();
+    let guard = Guard::open(Arc::new(database), Arc::clone(node), boot, config, dir).unwrap();
+    guard.record_start().unwrap();
+    guard
 }
 
 impl Rig {

@@ -1,5 +1,7 @@
 //! Runs: a message is answered by intents or by a model with tools. Durable: see the states.
 
+pub mod intents;
+
 use crate::actions::Actions;
 use crate::bus::Bus;
 use crate::config::Config;

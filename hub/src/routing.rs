@@ -1,5 +1,7 @@
 //! From a message to a run: the door (duplicates, access), session keys, one lane a session.
 
+pub mod keys;
+
 use crate::agent::Agent;
 use crate::channels::Inbound;
 use crate::sessions::Sessions;

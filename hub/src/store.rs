@@ -24,6 +24,9 @@ pub enum StoreError {
     /// The card is full. Reading goes on.
     #[error("the card is full: the database cannot be written; free some space (see `hearth status`)")]
     Full,
+    /// A transcript or another file of the state directory.
+    #[error("{}: {source}", path.display())]
+    File { path: std::path::PathBuf, source: std::io::Error },
     /// Made by a newer hub.
     #[error("hub.db has schema version {found}, this hub knows up to {known}; update hearth")]
     TooNew { found: usize, known: usize },

@@ -1,11 +1,16 @@
-//! From a message to a run: the door (duplicates, access), session keys, one lane a session.
+//! From a message to a run: the door (duplicates, limits, chat commands), session keys. Lanes are the
+//! agent's, because a run that is taken up after a restart needs its lane before any message comes.
 
+mod commands;
+mod door;
 pub mod keys;
 
-use crate::agent::Agent;
+use crate::agent::{Agent, NewRun, Run, Started, correlation};
 use crate::channels::Inbound;
 use crate::sessions::Sessions;
 use crate::store::{Store, StoreError};
+use door::Door;
+use std::sync::Arc;
 
 /// Why a message is not taken.
 #[derive(Debug, thiserror::Error)]
@@ -32,26 +37,68 @@ pub struct Routed {
 
 /// Handle; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Router {}
+pub struct Router {
+    sessions: Sessions,
+    agent: Agent,
+    door: Arc<Door>,
+}
 
 impl Router {
     /// Puts the parts together.
     #[must_use]
-    pub fn new(_store: Store, _sessions: Sessions, _agent: Agent) -> Self {
-        todo!()
+    pub fn new(_store: Store, sessions: Sessions, agent: Agent) -> Self {
+        Self { sessions, agent, door: Arc::default() }
     }
 
-    /// Takes a message. It is on disk when this returns.
+    /// Takes a message. It is on disk when this returns. The same message id again, within 7 days, finds
+    /// the run it began.
     ///
     /// # Errors
-    /// [`RouteError`].
-    pub async fn deliver(&self, _message: Inbound) -> Result<Routed, RouteError> {
-        todo!()
+    /// [`RouteError::Refused`] with the limit, [`RouteError::Store`].
+    pub async fn deliver(&self, message: Inbound) -> Result<Routed, RouteError> {
+        let session_key = keys::resolve(&message.session).map_err(|e| RouteError::Refused(e.to_string()))?;
+        door::check(&message)?;
+        if let Some(known) = self.agent.run(&message.message_id).await? {
+            return Ok(found(&known));
+        }
+        self.door.admit(&message)?;
+        let new = NewRun {
+            run_id: message.message_id.clone(),
+            session_key: session_key.clone(),
+            channel: message.channel.clone(),
+            sender: message.sender.clone(),
+            text: message.text.clone(),
+            correlation: correlation(),
+        };
+        tracing::info!(run = %new.run_id, session = %session_key, correlation = %new.correlation, "message");
+        let started = match commands::Command::parse(&message.text) {
+            Some(command) => {
+                let reply = self.command(command, &message, &session_key).await?;
+                return Ok(match self.agent.say(new, reply).await? {
+                    Started::Known(run) => found(&run),
+                    _ => Routed { run_id: message.message_id, session_key, status: "ok" },
+                });
+            }
+            None => self.agent.start(new).await?,
+        };
+        match started {
+            Started::New => Ok(Routed { run_id: message.message_id, session_key, status: "started" }),
+            Started::Known(run) => Ok(found(&run)),
+            Started::Full => Err(RouteError::Refused(
+                "too many messages of this conversation wait already; /stop ends them".into(),
+            )),
+        }
     }
 
-    /// `main` becomes `agent:main:main`; long forms stay.
+    /// `main` becomes `agent:main:main`; long forms stay. A text that is no key stays as it is and finds
+    /// nothing; [`Router::deliver`] says what is wrong with it.
     #[must_use]
-    pub fn session_key(_text: &str) -> String {
-        todo!()
+    pub fn session_key(text: &str) -> String {
+        keys::resolve(text).unwrap_or_else(|_| text.to_owned())
     }
+}
+
+fn found(run: &Run) -> Routed {
+    let status = if run.ended_ms.is_some() { "ok" } else { "in_flight" };
+    Routed { run_id: run.run_id.clone(), session_key: run.session_key.clone(), status }
 }

@@ -36,8 +36,8 @@ use crate::sessions::Sessions;
 use crate::store::{Store, StoreError};
 use hearth_shared::reading::Correlation;
 use lanes::{Lanes, MAX_WAITING, Ticket};
-pub use ledger::NewRun;
 use ledger::Ledger;
+pub use ledger::NewRun;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -144,7 +144,20 @@ impl Agent {
         let ledger = Ledger(store);
         let live = Mutex::default();
         let ended = watch::Sender::new(0);
-        Self { parts: Arc::new(Parts { ledger, bus, config, nodes, actions, sessions, tasks, lanes, live, ended }) }
+        Self {
+            parts: Arc::new(Parts {
+                ledger,
+                bus,
+                config,
+                nodes,
+                actions,
+                sessions,
+                tasks,
+                lanes,
+                live,
+                ended,
+            }),
+        }
     }
 
     /// After a start: takes up unfinished runs, each in its lane, in their order.

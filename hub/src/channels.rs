@@ -85,7 +85,12 @@ impl Channel {
                 if !text.is_empty() {
                     text.push('\n');
                 }
-                text.push_str(&format!("{} ({}, {} KB)", media.path.display(), media.mime, media.size.div_ceil(1024)));
+                text.push_str(&format!(
+                    "{} ({}, {} KB)",
+                    media.path.display(),
+                    media.mime,
+                    media.size.div_ceil(1024)
+                ));
             }
         }
         text

@@ -43,7 +43,8 @@ impl RunTask {
     /// Makes a call of its own accord: with its lines in the transcript.
     pub(super) async fn call(&self, call: &Call) -> Result<Outcome, RunError> {
         let arguments = json!({ "node": call.node_name, "params": call.params });
-        let content = json!([{ "type": "toolCall", "id": call.id, "name": call.command, "arguments": arguments }]);
+        let content =
+            json!([{ "type": "toolCall", "id": call.id, "name": call.command, "arguments": arguments }]);
         self.write(self.line(&format!("{}:call", call.id), "assistant", content)).await?;
         let outcome = self.perform(call).await?;
         let text = match &outcome.result {
@@ -62,7 +63,8 @@ impl RunTask {
         text: String,
         is_error: bool,
     ) -> Result<(), StoreError> {
-        let mut line = self.line(&format!("{id}:result"), "toolResult", json!([{ "type": "text", "text": text }]));
+        let mut line =
+            self.line(&format!("{id}:result"), "toolResult", json!([{ "type": "text", "text": text }]));
         (line.tool_call_id, line.tool_name) = (Some(id.to_owned()), Some(name.to_owned()));
         line.is_error = Some(is_error);
         self.write(line).await
@@ -83,7 +85,8 @@ impl RunTask {
             json!({ "phase": "start", "name": call.command, "toolCallId": call.id,
                     "args": { "node": call.node_name, "params": call.params } }),
         );
-        let outcome = self.outcome(call, step.as_ref().and_then(|s| s.action), step.map_or(0, |s| s.at_ms)).await?;
+        let outcome =
+            self.outcome(call, step.as_ref().and_then(|s| s.action), step.map_or(0, |s| s.at_ms)).await?;
         ledger.end(run_id, &call.id, &outcome).await?;
         let result = outcome.result.as_ref().map_or_else(|e| json!(e.to_string()), Clone::clone);
         self.tell.agent(
@@ -95,7 +98,12 @@ impl RunTask {
         Ok(outcome)
     }
 
-    async fn outcome(&self, call: &Call, known: Option<RequestId>, begun_ms: u64) -> Result<Outcome, RunError> {
+    async fn outcome(
+        &self,
+        call: &Call,
+        known: Option<RequestId>,
+        begun_ms: u64,
+    ) -> Result<Outcome, RunError> {
         let failed = |error| Outcome { result: Err(error), media: Vec::new(), decided_by: None };
         // An action that was handed over before a restart is waited for again. What only lived in memory
         // (commands that look) is asked anew: it has no effect.
@@ -110,8 +118,10 @@ impl RunTask {
         if self.resumed && forgotten && !looks {
             return Ok(failed(CommandError::new(
                 ErrorCode::OutcomeUnknown,
-                format!("the hub was away and does not know whether {} was done on {}; look before asking again",
-                    call.command, call.node_name),
+                format!(
+                    "the hub was away and does not know whether {} was done on {}; look before asking again",
+                    call.command, call.node_name
+                ),
             )));
         }
         self.state(RunState::Acting).await?;
@@ -214,7 +224,8 @@ impl RunTask {
 
     async fn ended(&self, action: Action) -> Result<Outcome, RunError> {
         // Only what was asked has a decision; a missing one is no fault.
-        let decided_by = self.parts.actions.approval(&action.id.to_string()).await.ok().and_then(|a| a.decided_by);
+        let decided_by =
+            self.parts.actions.approval(&action.id.to_string()).await.ok().and_then(|a| a.decided_by);
         let result = match (action.state, action.error) {
             (ActionState::Done, _) => Ok(action.result.unwrap_or(Value::Null)),
             (_, Some(error)) => Err(error),

@@ -181,7 +181,12 @@ impl Ledger {
             .await
     }
 
-    pub(super) async fn set_state(&self, run_id: &str, state: RunState, events: u64) -> Result<(), StoreError> {
+    pub(super) async fn set_state(
+        &self,
+        run_id: &str,
+        state: RunState,
+        events: u64,
+    ) -> Result<(), StoreError> {
         let id = run_id.to_owned();
         self.0
             .write(move |t| {
@@ -230,7 +235,12 @@ impl Ledger {
             .await
     }
 
-    pub(super) async fn note_action(&self, run_id: &str, call_id: &str, action: RequestId) -> Result<(), StoreError> {
+    pub(super) async fn note_action(
+        &self,
+        run_id: &str,
+        call_id: &str,
+        action: RequestId,
+    ) -> Result<(), StoreError> {
         let (run, call) = (run_id.to_owned(), call_id.to_owned());
         self.0
             .write(move |t| {

@@ -29,19 +29,23 @@ pub(super) fn world(nodes: &[NodeView]) -> World {
 fn world_node(view: &NodeView) -> WorldNode {
     let approved = |kind: &str, id: &str| view.approved.iter().any(|a| a.strip_prefix(kind) == Some(id));
     let declaration = view.declaration.as_ref();
-    let parts = |list: Option<&Vec<hearth_shared::link::PartDecl>>, kind: &str| -> Vec<(String, String, String)> {
-        list.into_iter()
-            .flatten()
-            .filter(|p| approved(kind, &p.id))
-            .map(|p| (p.id.clone(), p.name.clone(), p.detail.clone()))
-            .collect()
-    };
+    let parts =
+        |list: Option<&Vec<hearth_shared::link::PartDecl>>, kind: &str| -> Vec<(String, String, String)> {
+            list.into_iter()
+                .flatten()
+                .filter(|p| approved(kind, &p.id))
+                .map(|p| (p.id.clone(), p.name.clone(), p.detail.clone()))
+                .collect()
+        };
     WorldNode {
         id: view.device.id,
         name: view.device.name.clone(),
         connected: view.connected,
         commands: view.commands().into_iter().map(str::to_owned).collect(),
-        cameras: parts(declaration.map(|d| &d.cameras), "camera:").into_iter().map(|(id, name, _)| (id, name)).collect(),
+        cameras: parts(declaration.map(|d| &d.cameras), "camera:")
+            .into_iter()
+            .map(|(id, name, _)| (id, name))
+            .collect(),
         pins: parts(declaration.map(|d| &d.pins), "pin:")
             .into_iter()
             .map(|(id, name, detail)| WorldPin { id, name, output: detail == "output" })
@@ -133,7 +137,13 @@ impl RunTask {
             Intent::Snap { node, node_name, camera } => self.snap(node, &node_name, camera).await?,
             Intent::Switch { pin, on, for_ms } => self.switch(&pin, on, for_ms).await?,
             Intent::SensorNow { sensor, compare } if connected(&sensor.node) => {
-                let call = self.call_of("read", sensor.node, &sensor.node_name, "sensor.read", json!({ "sensor": sensor.id }));
+                let call = self.call_of(
+                    "read",
+                    sensor.node,
+                    &sensor.node_name,
+                    "sensor.read",
+                    json!({ "sensor": sensor.id }),
+                );
                 let outcome = self.call(&call).await?;
                 self.text(match typed::<ReadResult>(&outcome) {
                     Ok(read) => wording::sensor_now(lang, &sensor, read.value, compare),
@@ -145,7 +155,12 @@ impl RunTask {
                 self.text(wording::sensor_away(lang, &sensor, stats.map(|s| (s.last, s.last_at))))
             }
             Intent::SensorPast { sensor, stat, span, when, compare } => {
-                let stats = self.parts.nodes.readings().stats(sensor.node, &sensor.id, span.from_ms, span.to_ms).await?;
+                let stats = self
+                    .parts
+                    .nodes
+                    .readings()
+                    .stats(sensor.node, &sensor.id, span.from_ms, span.to_ms)
+                    .await?;
                 self.text(wording::sensor_past(lang, &sensor, stat, &span, when, compare, stats.as_ref()))
             }
             Intent::PinState { pin, asked } => {
@@ -153,7 +168,8 @@ impl RunTask {
                     let seen = view(&pin.node).and_then(|n| n.device.last_seen_ms);
                     return Ok(self.text(wording::offline(lang, &pin.node_name, seen)));
                 }
-                let call = self.call_of("read", pin.node, &pin.node_name, "gpio.read", json!({ "pin": pin.id }));
+                let call =
+                    self.call_of("read", pin.node, &pin.node_name, "gpio.read", json!({ "pin": pin.id }));
                 let outcome = self.call(&call).await?;
                 self.text(match typed::<PinState>(&outcome) {
                     Ok(state) => wording::pin_state(lang, &pin, &state, asked),
@@ -162,7 +178,8 @@ impl RunTask {
             }
             Intent::Record { sensor, interval_ms } => {
                 let params = json!({ "sensor": sensor.id, "intervalMs": interval_ms });
-                let mut call = self.call_of("record", sensor.node, &sensor.node_name, "sensor.subscribe", params);
+                let mut call =
+                    self.call_of("record", sensor.node, &sensor.node_name, "sensor.subscribe", params);
                 call.wait_for_node = true;
                 let outcome = self.call(&call).await?;
                 self.text(match typed::<SensorInfo>(&outcome) {
@@ -175,7 +192,9 @@ impl RunTask {
                 if !connected(&node) || !can {
                     return Ok(self.text(match view(&node) {
                         Some(n) if n.connected => wording::online_only(lang, &node_name),
-                        other => wording::offline(lang, &node_name, other.and_then(|n| n.device.last_seen_ms)),
+                        other => {
+                            wording::offline(lang, &node_name, other.and_then(|n| n.device.last_seen_ms))
+                        }
                     }));
                 }
                 let call = self.call_of("info", node, &node_name, "system.info", json!({}));
@@ -235,9 +254,9 @@ impl RunTask {
 fn typed<T: DeserializeOwned>(outcome: &Outcome) -> Result<T, hearth_shared::error::CommandError> {
     use hearth_shared::error::{CommandError, ErrorCode};
     match &outcome.result {
-        Ok(value) => serde_json::from_value(value.clone())
-            .map_err(|e| CommandError::new(ErrorCode::Internal, format!("the node's answer cannot be read: {e}"))),
+        Ok(value) => serde_json::from_value(value.clone()).map_err(|e| {
+            CommandError::new(ErrorCode::Internal, format!("the node's answer cannot be read: {e}"))
+        }),
         Err(error) => Err(error.clone()),
     }
 }
-

@@ -3,7 +3,7 @@
 use super::events::Teller;
 use super::lanes::{Permit, Ticket};
 use super::{NewRun, Parts, RunState};
-use crate::channels::Reply;
+use crate::channels::{Channel, Reply};
 use crate::sessions::Message;
 use crate::store::{StoreError, now_ms};
 use serde_json::{Value, json};
@@ -42,7 +42,12 @@ pub(super) enum RunError {
 
 impl RunTask {
     /// `resumed`: events sent and start time, when an earlier process began it.
-    pub(super) fn new(parts: Arc<Parts>, new: NewRun, stop: CancellationToken, resumed: Option<(u64, u64)>) -> Self {
+    pub(super) fn new(
+        parts: Arc<Parts>,
+        new: NewRun,
+        stop: CancellationToken,
+        resumed: Option<(u64, u64)>,
+    ) -> Self {
         let (sent, started_ms) = resumed.unwrap_or_else(|| (0, now_ms()));
         let tell = Teller::new(parts.bus.clone(), &new.run_id, &new.session_key, sent);
         Self {
@@ -193,7 +198,8 @@ impl RunTask {
     async fn close_calls(&self, why: &str) -> Result<(), StoreError> {
         let (lines, _) = self.parts.sessions.history(&self.new.session_key, LOOK_BACK, 0).await?;
         let own = |l: &&Message| l.run_id.as_deref() == Some(self.new.run_id.as_str());
-        let answered: Vec<&str> = lines.iter().filter(own).filter_map(|l| l.tool_call_id.as_deref()).collect();
+        let answered: Vec<&str> =
+            lines.iter().filter(own).filter_map(|l| l.tool_call_id.as_deref()).collect();
         let mut open = Vec::new();
         for line in lines.iter().filter(own) {
             for part in line.content.as_array().into_iter().flatten() {
@@ -204,7 +210,8 @@ impl RunTask {
             }
         }
         for (id, name) in open {
-            let mut line = self.line(&format!("{id}:result"), "toolResult", json!([{ "type": "text", "text": why }]));
+            let mut line =
+                self.line(&format!("{id}:result"), "toolResult", json!([{ "type": "text", "text": why }]));
             (line.tool_call_id, line.tool_name, line.is_error) = (Some(id), Some(name), Some(true));
             self.write(line).await?;
         }
@@ -214,14 +221,15 @@ impl RunTask {
     // -- ends ------------------------------------------------------------------------------------
 
     async fn reply(&self, reply: Reply) -> Result<(), StoreError> {
-        // A channel that cannot show a picture gets its path in words, here, so that the transcript and
-        // every client of the session have the same text.
-        let text = reply.text.clone();
+        // Who asks for the reply as text alone gets pictures as words where his channel shows none; the
+        // transcript and the event keep the parts, for every client of the session.
+        let text = Channel::of(&self.new.channel).text_of(&reply);
         let line = self.line("reply", "assistant", reply.content());
         let message = json!({ "role": "assistant", "content": line.content, "timestamp": line.timestamp });
         self.write(line).await?;
         self.parts.ledger.finish(&self.new.run_id, RunState::Done, Some(text), &reply.media, None).await?;
-        self.tell.agent("lifecycle", json!({ "phase": "end", "startedAt": self.started_ms, "endedAt": now_ms() }));
+        self.tell
+            .agent("lifecycle", json!({ "phase": "end", "startedAt": self.started_ms, "endedAt": now_ms() }));
         self.tell.chat("final", json!({ "message": message, "stopReason": "stop" }));
         Ok(())
     }

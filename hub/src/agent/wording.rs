@@ -21,7 +21,8 @@ pub(super) fn pick(lang: Lang, en: String, zh: String) -> String {
 }
 
 fn by(lang: Lang, decided_by: Option<&str>) -> String {
-    decided_by.map_or_else(String::new, |who| pick(lang, format!(", allowed by {who}"), format!("，由 {who} 允许")))
+    decided_by
+        .map_or_else(String::new, |who| pick(lang, format!(", allowed by {who}"), format!("，由 {who} 允许")))
 }
 
 pub(super) fn picture(lang: Lang, node: &str, decided_by: Option<&str>) -> String {
@@ -37,7 +38,13 @@ pub(super) fn no_picture(lang: Lang, node: &str) -> String {
     )
 }
 
-pub(super) fn switched(lang: Lang, pin: &PinRef, on: bool, for_ms: Option<u64>, decided_by: Option<&str>) -> String {
+pub(super) fn switched(
+    lang: Lang,
+    pin: &PinRef,
+    on: bool,
+    for_ms: Option<u64>,
+    decided_by: Option<&str>,
+) -> String {
     let by = by(lang, decided_by);
     let (name, node) = (&pin.name, &pin.node_name);
     let (en, zh) = if on { ("on", "打开") } else { ("off", "关闭") };
@@ -88,7 +95,11 @@ pub(super) fn sensor_now(lang: Lang, sensor: &SensorRef, now: f64, compare: Opti
 fn verdict(lang: Lang, compare: Option<Compare>, min: f64, max: f64) -> String {
     compare.map_or_else(String::new, |c| {
         let yes = if c.above { max > c.value } else { min < c.value };
-        if yes { pick(lang, "Yes. ".into(), "是。".into()) } else { pick(lang, "No. ".into(), "否。".into()) }
+        if yes {
+            pick(lang, "Yes. ".into(), "是。".into())
+        } else {
+            pick(lang, "No. ".into(), "否。".into())
+        }
     })
 }
 
@@ -124,7 +135,10 @@ pub(super) fn sensor_past(
     let Some(s) = stats else {
         return pick(
             lang,
-            format!("There are no readings of {name} {label}. Say `record {} every 5 minutes` to start.", sensor.name),
+            format!(
+                "There are no readings of {name} {label}. Say `record {} every 5 minutes` to start.",
+                sensor.name
+            ),
             format!("{label} 没有 {name} 的读数。可以说“每5分钟记录{}”。", sensor.name),
         );
     };
@@ -133,9 +147,17 @@ pub(super) fn sensor_past(
     let one = |en: &str, zh: &str, x: f64, at: u64| {
         let at = clock(lang, at);
         if when {
-            pick(lang, format!("{lead}{name} {label}: {en} at {at}, {}.", v(x)), format!("{lead}{name} {label}{zh}在 {at}，{}。", v(x)))
+            pick(
+                lang,
+                format!("{lead}{name} {label}: {en} at {at}, {}.", v(x)),
+                format!("{lead}{name} {label}{zh}在 {at}，{}。", v(x)),
+            )
         } else {
-            pick(lang, format!("{lead}{name} {label}: {en} {} ({at}).", v(x)), format!("{lead}{name} {label}{zh} {}（{at}）。", v(x)))
+            pick(
+                lang,
+                format!("{lead}{name} {label}: {en} {} ({at}).", v(x)),
+                format!("{lead}{name} {label}{zh} {}（{at}）。", v(x)),
+            )
         }
     };
     match stat {
@@ -182,11 +204,17 @@ pub(super) fn failed(lang: Lang, node: &str, outcome: &Outcome, error: &CommandE
     let who = outcome.decided_by.as_deref().unwrap_or("a person");
     let en = match error.code {
         ErrorCode::ApprovalDenied => format!("Not done: {who} said no."),
-        ErrorCode::ApprovalExpired => "Not done: nobody decided in time. Ask again if you still want it.".into(),
-        ErrorCode::NobodyToAsk => format!("Not done: it needs a person's yes, and nobody can be asked. {}", error.message),
+        ErrorCode::ApprovalExpired => {
+            "Not done: nobody decided in time. Ask again if you still want it.".into()
+        }
+        ErrorCode::NobodyToAsk => {
+            format!("Not done: it needs a person's yes, and nobody can be asked. {}", error.message)
+        }
         ErrorCode::NotConnected => format!("Not done: {node} is offline. {}", error.message),
         ErrorCode::Cancelled => "Withdrawn; nothing was done.".into(),
-        ErrorCode::OutcomeUnknown => format!("It was started on {node}, and whether it finished is not known: {}", error.message),
+        ErrorCode::OutcomeUnknown => {
+            format!("It was started on {node}, and whether it finished is not known: {}", error.message)
+        }
         _ => format!("Not done ({node}): {}", error.message),
     };
     let zh = match error.code {
@@ -257,7 +285,9 @@ pub(super) fn cannot(lang: Lang, cannot: &Cannot) -> String {
             let kind = kind_name(lang, *kind);
             pick(
                 lang,
-                format!("No known node offers such a {kind}. See `hearth nodes list`, or pair one with `hearth pair`."),
+                format!(
+                    "No known node offers such a {kind}. See `hearth nodes list`, or pair one with `hearth pair`."
+                ),
                 format!("已知的节点都没有这样的{kind}。见 `hearth nodes list`，或用 `hearth pair` 配对。"),
             )
         }

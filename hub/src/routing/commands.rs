@@ -5,6 +5,10 @@ use crate::actions::ActionError;
 use crate::approvals::{ApprovalStatus, Decider};
 use crate::channels::Inbound;
 use hearth_shared::grant::Decision;
+use std::time::Duration;
+
+/// How long `/new` waits for the runs it stopped.
+const STOP_WITHIN: Duration = Duration::from_secs(3);
 
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +45,16 @@ impl Command {
             "approve" => {
                 let decision = |w: &str| {
                     Some(match w.to_ascii_lowercase().as_str() {
-                        "allow-once" | "once" | "yes" | "allow" => Decision::Once,
-                        "allow-always" | "always" => Decision::Always,
+                        "allow-once" | "once" | "yes" | "allow" => Decision::AllowOnce,
+                        "allow-always" | "always" => Decision::AllowAlways,
                         "deny" | "no" => Decision::Deny,
                         _ => return None,
                     })
                 };
                 match (words.next(), words.next().and_then(decision), words.next()) {
-                    (Some(which), Some(decision), None) => Self::Approve { which: which.to_owned(), decision },
+                    (Some(which), Some(decision), None) => {
+                        Self::Approve { which: which.to_owned(), decision }
+                    }
                     _ => Self::HowToApprove,
                 }
             }
@@ -70,6 +76,10 @@ impl Router {
             Command::Status => self.agent.status_text(session_key, &message.text).await.unwrap_or_else(|e| e),
             Command::New => {
                 let stopped = self.agent.abort(session_key, None).await?;
+                for run in &stopped {
+                    // Their last lines belong to the old transcript.
+                    self.agent.wait(run, STOP_WITHIN).await?;
+                }
                 self.agent.forget_question(session_key).await?;
                 self.sessions.reset(session_key).await?;
                 let more = if stopped.is_empty() { "" } else { " What was going on was stopped." };
@@ -86,9 +96,9 @@ impl Router {
             }
             Command::Unknown(name) => {
                 let known = ["help", "status", "new", "stop", "approve"];
-                let near = known.into_iter().max_by(|a, b| {
-                    strsim::jaro_winkler(a, &name).total_cmp(&strsim::jaro_winkler(b, &name))
-                });
+                let near = known
+                    .into_iter()
+                    .max_by(|a, b| strsim::jaro_winkler(a, &name).total_cmp(&strsim::jaro_winkler(b, &name)));
                 let near = near.unwrap_or("help");
                 let name = hearth_shared::identity::display_safe(&name, 32);
                 format!("There is no /{name}; did you mean /{near}? /help lists what there is.")
@@ -96,7 +106,12 @@ impl Router {
         })
     }
 
-    async fn approve(&self, which: &str, decision: Decision, message: &Inbound) -> Result<String, RouteError> {
+    async fn approve(
+        &self,
+        which: &str,
+        decision: Decision,
+        message: &Inbound,
+    ) -> Result<String, RouteError> {
         if !message.may_decide {
             tracing::warn!(channel = %message.channel, sender = %message.sender, "may not decide approvals");
             return Ok("You may not decide approvals here; ask the owner of this hub.".into());
@@ -107,7 +122,7 @@ impl Router {
             Ok(approval) => {
                 let done = match (approval.status, decision) {
                     (ApprovalStatus::Denied, _) => "Denied",
-                    (_, Decision::Always) => "Allowed, now and from now on",
+                    (_, Decision::AllowAlways) => "Allowed, now and from now on",
                     _ => "Allowed once",
                 };
                 Ok(format!("{done}: {} ({}).", approval.sentence, approval.node_name))
@@ -130,8 +145,8 @@ mod tests {
             (" /STATUS ", Some(Command::Status)),
             ("/new", Some(Command::New)),
             ("/stop now", Some(Command::Stop)),
-            ("/approve 1a2b allow-once", approve("1a2b", Decision::Once)),
-            ("/approve 1a2b allow-always", approve("1a2b", Decision::Always)),
+            ("/approve 1a2b allow-once", approve("1a2b", Decision::AllowOnce)),
+            ("/approve 1a2b allow-always", approve("1a2b", Decision::AllowAlways)),
             ("/approve 1a2b deny", approve("1a2b", Decision::Deny)),
             ("/approve 1a2b", Some(Command::HowToApprove)),
             ("/approve 1a2b maybe", Some(Command::HowToApprove)),

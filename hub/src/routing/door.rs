@@ -71,9 +71,8 @@ impl Door {
         if buckets.len() >= MAX_SENDERS {
             return Err(RouteError::Refused("too many people write at once; try again in a minute".into()));
         }
-        let bucket = buckets
-            .entry((channel.to_owned(), sender.to_owned()))
-            .or_insert(Bucket { left: BURST, at: now });
+        let bucket =
+            buckets.entry((channel.to_owned(), sender.to_owned())).or_insert(Bucket { left: BURST, at: now });
         bucket.refill(now);
         if bucket.left < 1.0 {
             return Err(RouteError::Refused(format!(

@@ -130,7 +130,10 @@ mod tests {
         assert_eq!(key(DmScope::PerPeer), "agent:main:direct:ann");
         assert_eq!(key(DmScope::PerChannelPeer), "agent:main:telegram:direct:ann");
         assert_eq!(key(DmScope::PerAccountChannelPeer), "agent:main:telegram:bot1:direct:ann");
-        assert_eq!(serde_json::to_string(&DmScope::PerAccountChannelPeer).unwrap(), r#""per-account-channel-peer""#);
+        assert_eq!(
+            serde_json::to_string(&DmScope::PerAccountChannelPeer).unwrap(),
+            r#""per-account-channel-peer""#
+        );
     }
 
     #[test]

@@ -44,8 +44,13 @@ impl Transcript {
         DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(fail)?;
         let header =
             Header { r#type: "session".into(), version: 1, key: key.into(), id, created_at: now_ms() };
-        let mut file =
-            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path).map_err(fail)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(fail)?;
         let line = json_line(&header, &path)?;
         file.write_all(&line).map_err(fail)?;
         file.sync_all().map_err(fail)?;
@@ -64,7 +69,8 @@ impl Transcript {
         let mut reader = BufReader::new(&file);
         let mut line = Vec::new();
         let mut at = reader.read_until(b'\n', &mut line).map_err(fail)? as u64;
-        let Some(header) = serde_json::from_slice::<Header>(&line).ok().filter(|h| h.r#type == "session") else {
+        let Some(header) = serde_json::from_slice::<Header>(&line).ok().filter(|h| h.r#type == "session")
+        else {
             tracing::warn!(path = %path.display(), "no session header; the file is left as it is");
             return Ok(None);
         };
@@ -200,8 +206,13 @@ fn mend(path: &Path, file: &mut File) -> Result<(), StoreError> {
         file.write_all(b"\n").map_err(fail)?;
     } else {
         let aside = path.with_extension(format!("torn-{}", now_ms()));
-        let mut copy =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside).map_err(fail)?;
+        let mut copy = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&aside)
+            .map_err(fail)?;
         copy.write_all(&tail).map_err(fail)?;
         copy.sync_all().map_err(fail)?;
         file.set_len(start).map_err(fail)?;

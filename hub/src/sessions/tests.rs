@@ -30,7 +30,10 @@ async fn pages_are_the_same_after_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let sessions = open(root.path()).await;
     for i in 0..10 {
-        sessions.append("agent:main:main", message(&format!("m{i}"), &format!("line {i}\nsecond"))).await.unwrap();
+        sessions
+            .append("agent:main:main", message(&format!("m{i}"), &format!("line {i}\nsecond")))
+            .await
+            .unwrap();
     }
     let again = open(root.path()).await;
     for sessions in [sessions, again] {

@@ -138,7 +138,8 @@ fn score_words(words: &Words, name: &[String]) -> (f64, Vec<usize>) {
         }
     }
     // A number alone (`2` of `pump 2`) or a word every name has is no mention.
-    let telling = hits.iter().any(|&i| !GENERIC.contains(&words.get(i)) && words.get(i).parse::<f64>().is_err());
+    let telling =
+        hits.iter().any(|&i| !GENERIC.contains(&words.get(i)) && words.get(i).parse::<f64>().is_err());
     let share = sum / name.len() as f64;
     if (telling || hits.len() == name.len()) && share >= 0.45 {
         (share + 0.1 * hits.len() as f64, hits)

@@ -4,8 +4,26 @@ use super::words::Words;
 use std::ops::Range;
 
 const ONES: &[&str] = &[
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
 ];
 const TENS: &[&str] = &["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
 
@@ -132,10 +150,12 @@ pub(super) fn interval(words: &Words) -> Option<(u64, Range<usize>)> {
     }
     let every = words.find("every").or_else(|| words.find("每隔")).or_else(|| words.find("每"))?;
     let from = every.end;
-    let (ms, end) =
-        length_at(words, from).or_else(|| unit_at(words, from)).or_else(|| {
-            (words.get(from) == "other").then(|| unit_at(words, from + 1)).flatten().map(|(ms, end)| (2.0 * ms, end))
-        })?;
+    let (ms, end) = length_at(words, from).or_else(|| unit_at(words, from)).or_else(|| {
+        (words.get(from) == "other")
+            .then(|| unit_at(words, from + 1))
+            .flatten()
+            .map(|(ms, end)| (2.0 * ms, end))
+    })?;
     (ms > 0.0 && ms <= 366.0 * 86_400e3).then_some((ms.round() as u64, every.start..end))
 }
 

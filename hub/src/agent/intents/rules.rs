@@ -3,7 +3,9 @@
 use super::names::{Candidate, Mention, Pick, pick, score};
 use super::numbers::{duration, interval, number_in};
 use super::words::Words;
-use super::{Cannot, Compare, Intent, Kind, Parsed, PinRef, Question, SensorRef, Stat, World, WorldNode, spans};
+use super::{
+    Cannot, Compare, Intent, Kind, Parsed, PinRef, Question, SensorRef, Stat, World, WorldNode, spans,
+};
 use hearth_shared::command::gpio::MAX_PULSE_MS;
 use hearth_shared::command::sensor::Quantity;
 use jiff::Zoned;
@@ -39,16 +41,43 @@ fn settle(words: &mut Words, candidates: Vec<Candidate>, mention: Mention, kind:
 fn help(words: &Words, _: &World, _: &Zoned) -> Option<Parsed> {
     let mut w = words.clone();
     let asked = w.take(&[
-        "help", "what can you do", "what can i say", "what can i ask", "commands", "how does this work", "usage", "帮助",
-        "你能做什么", "能做什么", "你会什么", "会做什么", "能干什么", "怎么用", "有什么功能", "可以做什么",
+        "help",
+        "what can you do",
+        "what can i say",
+        "what can i ask",
+        "commands",
+        "how does this work",
+        "usage",
+        "帮助",
+        "你能做什么",
+        "能做什么",
+        "你会什么",
+        "会做什么",
+        "能干什么",
+        "怎么用",
+        "有什么功能",
+        "可以做什么",
     ]);
-    let greeting = words.len() <= 2 && words.has(&["hello", "hi", "hey", "你好", "您好"]) && w.left().is_empty();
-    ((asked && w.left().is_empty()) || greeting).then_some(Parsed::Intent { intent: Intent::Help, certain: true })
+    let greeting =
+        words.len() <= 2 && words.has(&["hello", "hi", "hey", "你好", "您好"]) && w.left().is_empty();
+    ((asked && w.left().is_empty()) || greeting)
+        .then_some(Parsed::Intent { intent: Intent::Help, certain: true })
 }
 
 fn list(words: &Words, _: &World, _: &Zoned) -> Option<Parsed> {
     let mut w = words.clone();
-    let asks = w.take(&["list", "show all", "which", "what", "are there", "do you have", "哪些", "有什么", "列表", "列出"]);
+    let asks = w.take(&[
+        "list",
+        "show all",
+        "which",
+        "what",
+        "are there",
+        "do you have",
+        "哪些",
+        "有什么",
+        "列表",
+        "列出",
+    ]);
     let kind = if w.take(&["cameras", "摄像头", "相机"]) {
         Kind::Camera
     } else if w.take(&["sensors", "传感器"]) {
@@ -72,14 +101,47 @@ const QUANTITIES: &[(Quantity, &[&str])] = &[
     (
         Quantity::Temperature,
         &[
-            "temperature", "temperatures", "temp", "how warm", "how hot", "how cold", "warm", "hot", "cold", "cool", "warmer", "hotter",
-            "colder", "cooler", "warmest", "hottest", "coldest", "degrees", "degree", "celsius", "heat", "温度", "气温",
-            "多少度", "几度", "热吗", "冷吗", "多热", "多冷", "最热", "最冷", "热不热", "冷不冷",
+            "temperature",
+            "temperatures",
+            "temp",
+            "how warm",
+            "how hot",
+            "how cold",
+            "warm",
+            "hot",
+            "cold",
+            "cool",
+            "warmer",
+            "hotter",
+            "colder",
+            "cooler",
+            "warmest",
+            "hottest",
+            "coldest",
+            "degrees",
+            "degree",
+            "celsius",
+            "heat",
+            "温度",
+            "气温",
+            "多少度",
+            "几度",
+            "热吗",
+            "冷吗",
+            "多热",
+            "多冷",
+            "最热",
+            "最冷",
+            "热不热",
+            "冷不冷",
         ],
     ),
     (Quantity::Humidity, &["humidity", "humid", "damp", "湿度", "潮湿", "湿不湿"]),
     (Quantity::Pressure, &["pressure", "barometer", "气压", "压力"]),
-    (Quantity::Light, &["brightness", "bright", "dark", "lux", "light level", "illuminance", "亮度", "光照", "照度"]),
+    (
+        Quantity::Light,
+        &["brightness", "bright", "dark", "lux", "light level", "illuminance", "亮度", "光照", "照度"],
+    ),
     (Quantity::Voltage, &["voltage", "volts", "电压"]),
     (Quantity::Current, &["amps", "amperes", "电流"]),
     (Quantity::Power, &["watts", "wattage", "power consumption", "功率"]),
@@ -103,7 +165,8 @@ fn sensor_candidates(
     command: Option<&str>,
     intent: impl Fn(SensorRef) -> Intent,
 ) -> Vec<Candidate> {
-    const INSIDE: &[&str] = &["cpu", "soc", "thermal", "core", "package", "acpi", "nvme", "hwmon", "x86", "gpu", "处理器"];
+    const INSIDE: &[&str] =
+        &["cpu", "soc", "thermal", "core", "package", "acpi", "nvme", "hwmon", "x86", "gpu", "处理器"];
     let sensors = world.nodes.iter().filter(|n| command.is_none_or(|c| n.can(c))).flat_map(|n| &n.sensors);
     sensors
         .filter(|s| wanted.is_none_or(|q| s.quantity == q))
@@ -135,8 +198,31 @@ fn plain_names(sensor: &SensorRef) -> Vec<String> {
 
 fn record(words: &Words, world: &World, _: &Zoned) -> Option<Parsed> {
     let mut w = words.clone();
-    let stop = w.take(&["stop recording", "stop logging", "stop tracking", "stop monitoring", "停止记录", "不再记录", "别记录"]);
-    let start = w.take(&["record", "log", "track", "monitor", "sample", "measure", "subscribe to", "subscribe", "记录", "采集", "监测", "测量", "监控", "测"]);
+    let stop = w.take(&[
+        "stop recording",
+        "stop logging",
+        "stop tracking",
+        "stop monitoring",
+        "停止记录",
+        "不再记录",
+        "别记录",
+    ]);
+    let start = w.take(&[
+        "record",
+        "log",
+        "track",
+        "monitor",
+        "sample",
+        "measure",
+        "subscribe to",
+        "subscribe",
+        "记录",
+        "采集",
+        "监测",
+        "测量",
+        "监控",
+        "测",
+    ]);
     let every = interval(&w);
     if let Some((_, range)) = &every {
         w.mark(range.clone());
@@ -151,23 +237,58 @@ fn record(words: &Words, world: &World, _: &Zoned) -> Option<Parsed> {
         return Some(Parsed::Cannot(Cannot::BadDuration { limit: "0.1 s – 24 h" }));
     }
     let wanted = quantity(&mut w);
-    let candidates =
-        sensor_candidates(world, wanted, Some("sensor.subscribe"), |sensor| Intent::Record { sensor, interval_ms });
+    let candidates = sensor_candidates(world, wanted, Some("sensor.subscribe"), |sensor| Intent::Record {
+        sensor,
+        interval_ms,
+    });
     settle(&mut w, candidates, Mention::Optional, Kind::Sensor)
 }
 
 fn picture(words: &Words, world: &World, _: &Zoned) -> Option<Parsed> {
     let mut w = words.clone();
     let noun = w.take(&[
-        "picture", "pictures", "photo", "photos", "photograph", "snapshot", "pic", "image", "照片", "相片", "图片", "拍照", "拍个照",
-        "拍张照", "拍一张", "拍张", "拍一下", "拍", "截图",
+        "picture",
+        "pictures",
+        "photo",
+        "photos",
+        "photograph",
+        "snapshot",
+        "pic",
+        "image",
+        "照片",
+        "相片",
+        "图片",
+        "拍照",
+        "拍个照",
+        "拍张照",
+        "拍一张",
+        "拍张",
+        "拍一下",
+        "拍",
+        "截图",
     ]);
-    let verb = w.take(&["snap", "shoot", "capture", "take", "make", "send", "show", "view", "look", "拍下", "显示", "看看", "看一下", "发"]);
+    let verb = w.take(&[
+        "snap",
+        "shoot",
+        "capture",
+        "take",
+        "make",
+        "send",
+        "show",
+        "view",
+        "look",
+        "拍下",
+        "显示",
+        "看看",
+        "看一下",
+        "发",
+    ]);
     let camera = w.take(&["camera", "webcam", "cam", "摄像头", "相机", "画面", "监控"]);
     let sight = w.take(&["look like", "looks like", "what do you see", "什么样子"]);
     if !(noun || sight || (camera && (verb || words.len() <= 4)) || words.has(&["snap"])) {
         // `show me the garage` names a place and nothing else.
-        let place = verb && (words.has(&["show me", "看看", "看一下"])) && quantity(&mut words.clone()).is_none();
+        let place =
+            verb && (words.has(&["show me", "看看", "看一下"])) && quantity(&mut words.clone()).is_none();
         let bare = place && camera_candidates(world).iter().any(|c| score(words, &c.node).0 > 0.0);
         if !bare || world.nodes.iter().flat_map(|n| &n.sensors).any(|s| score(words, &s.name).0 > 0.0) {
             return None;
@@ -192,7 +313,13 @@ fn camera_candidates(world: &World) -> Vec<Candidate> {
     for node in world.nodes.iter().filter(|n| n.can("camera.snap")) {
         if node.cameras.is_empty() {
             // A foreign node does not say which cameras it has.
-            candidates.push(Candidate { node: node.name.clone(), part: vec![], shown: String::new(), intent: snap(node, None), aside: false });
+            candidates.push(Candidate {
+                node: node.name.clone(),
+                part: vec![],
+                shown: String::new(),
+                intent: snap(node, None),
+                aside: false,
+            });
         }
         for (id, name) in &node.cameras {
             candidates.push(Candidate {
@@ -229,8 +356,23 @@ fn on_off(words: &mut Words) -> Option<(bool, bool)> {
 
 fn pins(words: &Words, world: &World, _: &Zoned) -> Option<Parsed> {
     let mut w = words.clone();
-    let asks_state = w.take(&["state of", "state", "status", "开着吗", "关着吗", "开了吗", "关了吗", "开没开", "关没关", "是不是开着", "开着没有", "开着没", "状态", "运行吗", "running"])
-        || words.has(&["开着", "关着"])
+    let asks_state = w.take(&[
+        "state of",
+        "state",
+        "status",
+        "开着吗",
+        "关着吗",
+        "开了吗",
+        "关了吗",
+        "开没开",
+        "关没关",
+        "是不是开着",
+        "开着没有",
+        "开着没",
+        "状态",
+        "运行吗",
+        "running",
+    ]) || words.has(&["开着", "关着"])
         || ["is", "are", "was", "has", "what", "which", "whether"].contains(&words.get(0));
     let told = on_off(&mut w);
     w.take(&["running", "开着", "关着"]);
@@ -239,8 +381,13 @@ fn pins(words: &Words, world: &World, _: &Zoned) -> Option<Parsed> {
         w.mark(range.clone());
     }
     w.take(&["pin", "output", "relay", "引脚"]);
-    let candidates = |state: bool| pin_candidates(world, state, told.map(|t| t.0), for_ms.as_ref().map(|d| d.0));
-    let said = world.nodes.iter().flat_map(|n| &n.pins).any(|p| score(words, &p.name).0 > 0.0 || score(words, &p.id).0 > 0.0);
+    let candidates =
+        |state: bool| pin_candidates(world, state, told.map(|t| t.0), for_ms.as_ref().map(|d| d.0));
+    let said = world
+        .nodes
+        .iter()
+        .flat_map(|n| &n.pins)
+        .any(|p| score(words, &p.name).0 > 0.0 || score(words, &p.id).0 > 0.0);
     if asks_state {
         // `what is the temperature` is no question about a pin; its name must be there.
         return if said && quantity(&mut words.clone()).is_none() {
@@ -254,7 +401,10 @@ fn pins(words: &Words, world: &World, _: &Zoned) -> Option<Parsed> {
         return None;
     }
     let input = world.nodes.iter().find_map(|node| {
-        let pin = node.pins.iter().find(|p| !p.output && (score(words, &p.name).0 > 0.0 || score(words, &p.id).0 > 0.0))?;
+        let pin = node
+            .pins
+            .iter()
+            .find(|p| !p.output && (score(words, &p.name).0 > 0.0 || score(words, &p.id).0 > 0.0))?;
         Some(pin_ref(node, pin))
     });
     let outputs = candidates(false);
@@ -273,7 +423,13 @@ fn pin_ref(node: &WorldNode, pin: &super::WorldPin) -> PinRef {
 }
 
 fn pin_candidates(world: &World, state: bool, on: Option<bool>, for_ms: Option<u64>) -> Vec<Candidate> {
-    let command = if state { "gpio.read" } else if for_ms.is_some() { "gpio.pulse" } else { "gpio.write" };
+    let command = if state {
+        "gpio.read"
+    } else if for_ms.is_some() {
+        "gpio.pulse"
+    } else {
+        "gpio.write"
+    };
     let mut candidates = Vec::new();
     for node in world.nodes.iter().filter(|n| n.can(command)) {
         for pin in node.pins.iter().filter(|p| state || p.output) {
@@ -299,22 +455,47 @@ const MAX: &[&str] = &["maximum", "max", "highest", "hottest", "warmest", "peak"
 const MEAN: &[&str] = &["average", "mean", "avg", "平均"];
 
 fn stat(words: &mut Words) -> Option<Stat> {
-    let found = [(MIN, Stat::Min), (MAX, Stat::Max), (MEAN, Stat::Mean)].map(|(p, s)| words.take(p).then_some(s));
+    let found =
+        [(MIN, Stat::Min), (MAX, Stat::Max), (MEAN, Stat::Mean)].map(|(p, s)| words.take(p).then_some(s));
     let mut found = found.into_iter().flatten();
     let first = found.next()?;
     Some(if found.next().is_some() { Stat::Summary } else { first })
 }
 
 fn compare(words: &mut Words) -> Option<Compare> {
-    const ABOVE: &[&str] = &["above", "over", "more than", "exceed", "exceeds", "warmer than", "hotter than", "higher than", "greater than", "超过", "高于", "大于", "以上"];
-    const BELOW: &[&str] = &["below", "under", "less than", "colder than", "cooler than", "lower than", "低于", "小于", "不到", "以下"];
+    const ABOVE: &[&str] = &[
+        "above",
+        "over",
+        "more than",
+        "exceed",
+        "exceeds",
+        "warmer than",
+        "hotter than",
+        "higher than",
+        "greater than",
+        "超过",
+        "高于",
+        "大于",
+        "以上",
+    ];
+    const BELOW: &[&str] = &[
+        "below",
+        "under",
+        "less than",
+        "colder than",
+        "cooler than",
+        "lower than",
+        "低于",
+        "小于",
+        "不到",
+        "以下",
+    ];
     let side = [(ABOVE, true), (BELOW, false)]
         .into_iter()
         .find_map(|(phrases, above)| phrases.iter().find_map(|p| words.find(p)).map(|r| (r, above)));
     let (range, above) = side?;
     let length = words.len();
-    let (value, at) =
-        number_in(words, range.end..length).or_else(|| number_in(words, 0..range.start))?;
+    let (value, at) = number_in(words, range.end..length).or_else(|| number_in(words, 0..range.start))?;
     words.mark(range);
     words.mark(at.clone());
     // `per cent`, `°C`, `hPa` behind the number.
@@ -327,7 +508,13 @@ fn sensors(words: &Words, world: &World, now: &Zoned) -> Option<Parsed> {
     let mut wanted = quantity(&mut w);
     let stat = stat(&mut w);
     let compare = compare(&mut w);
-    let sensor_said = |w: &Words| world.nodes.iter().flat_map(|n| &n.sensors).any(|s| score(w, &s.name).0 > 0.0 || score(w, &s.id).0 > 0.0);
+    let sensor_said = |w: &Words| {
+        world
+            .nodes
+            .iter()
+            .flat_map(|n| &n.sensors)
+            .any(|s| score(w, &s.name).0 > 0.0 || score(w, &s.id).0 > 0.0)
+    };
     let generic = w.take(&["sensor", "传感器", "读数"]);
     // `is the garage above 30?`, `超过30度吗`: degrees are meant where nothing else is named.
     let place = world.nodes.iter().any(|n| score(&w, &n.name).0 > 0.0) || words.has(&["c", "度"]);
@@ -350,7 +537,8 @@ fn sensors(words: &Words, world: &World, now: &Zoned) -> Option<Parsed> {
         });
         // A minimum of nothing named: of the temperature, if there is one.
         let wanted = wanted.or_else(|| {
-            let some = world.nodes.iter().flat_map(|n| &n.sensors).any(|s| s.quantity == Quantity::Temperature);
+            let some =
+                world.nodes.iter().flat_map(|n| &n.sensors).any(|s| s.quantity == Quantity::Temperature);
             (!generic && some && !sensor_said(&w)).then_some(Quantity::Temperature)
         });
         let candidates = sensor_candidates(world, wanted, None, |sensor| Intent::SensorPast {
@@ -381,16 +569,55 @@ fn sensor_by_name(words: &Words, world: &World, _: &Zoned) -> Option<Parsed> {
     if candidates.is_empty() {
         return None;
     }
-    settle(&mut w, candidates, Mention::Part, Kind::Sensor).filter(|p| !matches!(p, Parsed::Intent { certain: false, .. }))
+    settle(&mut w, candidates, Mention::Part, Kind::Sensor)
+        .filter(|p| !matches!(p, Parsed::Intent { certain: false, .. }))
 }
 
 fn health(words: &Words, world: &World, _: &Zoned) -> Option<Parsed> {
     let mut w = words.clone();
     let asked = w.take(&[
-        "status", "online", "offline", "connected", "health", "healthy", "doing", "warnings", "uptime", "alive", "ok", "okay",
-        "fine", "well", "up", "reachable", "状态", "在线", "离线", "怎么样", "还好", "好吗", "健康", "正常", "连接",
+        "status",
+        "online",
+        "offline",
+        "connected",
+        "health",
+        "healthy",
+        "doing",
+        "warnings",
+        "uptime",
+        "alive",
+        "ok",
+        "okay",
+        "fine",
+        "well",
+        "up",
+        "reachable",
+        "状态",
+        "在线",
+        "离线",
+        "怎么样",
+        "还好",
+        "好吗",
+        "健康",
+        "正常",
+        "连接",
     ]);
-    w.take(&["nodes", "node", "devices", "device", "board", "system", "hub", "everything", "home", "report", "节点", "设备", "系统", "家"]);
+    w.take(&[
+        "nodes",
+        "node",
+        "devices",
+        "device",
+        "board",
+        "system",
+        "hub",
+        "everything",
+        "home",
+        "report",
+        "节点",
+        "设备",
+        "系统",
+        "家",
+    ]);
     let candidates: Vec<Candidate> = world
         .nodes
         .iter()
@@ -426,8 +653,20 @@ pub(super) fn answer(words: &Words, question: &Question) -> Option<Intent> {
     if words.len() > 12 {
         return None;
     }
-    if w.take(&["cancel", "never mind", "nevermind", "none", "neither", "forget it", "no", "算了", "取消", "不用", "不要", "都不"])
-        && w.left().is_empty()
+    if w.take(&[
+        "cancel",
+        "never mind",
+        "nevermind",
+        "none",
+        "neither",
+        "forget it",
+        "no",
+        "算了",
+        "取消",
+        "不用",
+        "不要",
+        "都不",
+    ]) && w.left().is_empty()
     {
         return Some(Intent::Nothing);
     }
@@ -450,7 +689,10 @@ pub(super) fn answer(words: &Words, question: &Question) -> Option<Intent> {
             let mut total = (0.0, Vec::new());
             // Part names count once, the node (always last) in addition.
             let (node, part) = c.names.split_last().map_or((None, &[][..]), |(n, p)| (Some(n), p));
-            let part = part.iter().map(|n| score(words, n)).fold((0.0, vec![]), |a, b| if b.0 > a.0 { b } else { a });
+            let part = part
+                .iter()
+                .map(|n| score(words, n))
+                .fold((0.0, vec![]), |a, b| if b.0 > a.0 { b } else { a });
             for (points, hits) in [part].into_iter().chain(node.map(|n| score(words, n))) {
                 total.0 += points;
                 total.1.extend(hits);
@@ -488,7 +730,9 @@ fn ordinal(words: &mut Words, choices: usize) -> Option<usize> {
         return choices.checked_sub(1);
     }
     // `the first one` is the first: what stands first in the list wins over the filler.
-    let index = NAMES.iter().position(|names| words.has(&names[..3]) || words.has(&names[3..4]))
+    let index = NAMES
+        .iter()
+        .position(|names| words.has(&names[..3]) || words.has(&names[3..4]))
         .or_else(|| NAMES.iter().position(|names| words.has(names)))?;
     words.take(NAMES[index]);
     words.take(&["one", "number", "第"]);

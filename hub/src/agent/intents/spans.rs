@@ -32,7 +32,12 @@ enum Named {
 
 const NAMED: &[(Named, &[&str], &str, &str)] = &[
     (Named::DayBefore, &["day before yesterday", "前天"], "the day before yesterday", "前天"),
-    (Named::Night, &["last night", "overnight", "during the night", "昨晚", "昨夜", "夜里"], "last night", "昨晚"),
+    (
+        Named::Night,
+        &["last night", "overnight", "during the night", "昨晚", "昨夜", "夜里"],
+        "last night",
+        "昨晚",
+    ),
     (Named::Yesterday, &["yesterday", "昨天", "昨日"], "yesterday", "昨天"),
     (Named::Morning, &["this morning", "今早", "今晨", "早上", "今天早上"], "this morning", "今早"),
     (Named::Evening, &["this evening", "tonight", "今晚"], "this evening", "今晚"),
@@ -47,9 +52,9 @@ pub(super) fn span(words: &mut Words, now: &Zoned) -> Option<Span> {
     if let Some(span) = rolling(words, now) {
         return Some(span);
     }
-    let (named, range, en, zh) = NAMED
-        .iter()
-        .find_map(|(named, phrases, en, zh)| phrases.iter().find_map(|p| words.find(p)).map(|r| (*named, r, *en, *zh)))?;
+    let (named, range, en, zh) = NAMED.iter().find_map(|(named, phrases, en, zh)| {
+        phrases.iter().find_map(|p| words.find(p)).map(|r| (*named, r, *en, *zh))
+    })?;
     words.mark(range);
     let (from, to) = bounds(named, now)?;
     make(&from, &to.min(now.clone()), if words.lang == Lang::Zh { zh } else { en }.to_owned())
@@ -68,7 +73,17 @@ fn make(from: &Zoned, to: &Zoned, label: String) -> Option<Span> {
 
 fn bounds(named: Named, now: &Zoned) -> Option<(Zoned, Zoned)> {
     let day = |back: i64| now.checked_sub(back.days()).ok()?.start_of_day().ok();
-    let at = |back: i64, hour: i8| now.checked_sub(back.days()).ok()?.with().hour(hour).minute(0).second(0).subsec_nanosecond(0).build().ok();
+    let at = |back: i64, hour: i8| {
+        now.checked_sub(back.days())
+            .ok()?
+            .with()
+            .hour(hour)
+            .minute(0)
+            .second(0)
+            .subsec_nanosecond(0)
+            .build()
+            .ok()
+    };
     let week = now.date().weekday().to_monday_zero_offset();
     Some(match named {
         Named::Night => (at(1, 18)?, at(0, 8)?),

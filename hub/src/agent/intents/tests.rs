@@ -66,7 +66,9 @@ fn now() -> Zoned {
 /// A short form of a parse, so that a table can hold it.
 fn short(text: &str, world: &World) -> String {
     match parse(text, world, &now()) {
-        Parsed::Intent { intent, certain } => format!("{}{}", intent_short(&intent), if certain { "" } else { " ~" }),
+        Parsed::Intent { intent, certain } => {
+            format!("{}{}", intent_short(&intent), if certain { "" } else { " ~" })
+        }
         Parsed::Ambiguous(q) => {
             let labels: Vec<String> = q.choices.into_iter().map(|c| c.label).collect();
             format!("? {}", labels.join(" | "))
@@ -84,8 +86,12 @@ fn intent_short(intent: &Intent) -> String {
         c.map(|c| format!(" {}{}", if c.above { '>' } else { '<' }, c.value)).unwrap_or_default()
     };
     match intent {
-        Intent::Snap { node_name, camera, .. } => format!("snap {node_name} {}", camera.as_deref().unwrap_or("-")),
-        Intent::SensorNow { sensor, compare: c } => format!("now {} {}{}", sensor.node_name, sensor.id, compare(c)),
+        Intent::Snap { node_name, camera, .. } => {
+            format!("snap {node_name} {}", camera.as_deref().unwrap_or("-"))
+        }
+        Intent::SensorNow { sensor, compare: c } => {
+            format!("now {} {}{}", sensor.node_name, sensor.id, compare(c))
+        }
         Intent::SensorPast { sensor, stat, span, when, compare: c } => format!(
             "past {} {} {stat:?} [{}]{}{}",
             sensor.node_name,
@@ -103,7 +109,9 @@ fn intent_short(intent: &Intent) -> String {
         ),
         Intent::PinState { pin, asked } => format!("pin {} {} {asked:?}", pin.node_name, pin.id),
         Intent::Health { node_name, .. } => format!("health {node_name}"),
-        Intent::Record { sensor, interval_ms } => format!("record {} {} {interval_ms}", sensor.node_name, sensor.id),
+        Intent::Record { sensor, interval_ms } => {
+            format!("record {} {} {interval_ms}", sensor.node_name, sensor.id)
+        }
         Intent::List { kind } => format!("list {kind:?}"),
         other => format!("{other:?}").to_lowercase(),
     }
@@ -248,7 +256,10 @@ fn switching() {
             ("turn on the valve", "? Valve 1 (greenhouse) | Valve 2 (greenhouse)"),
             ("turn on the button", "input button"),
             ("turn the pump on for 30 hours", "bad duration"),
-            ("turn it on", "? Pump (garage) | Fan (greenhouse) | Valve 1 (greenhouse) | Valve 2 (greenhouse)"),
+            (
+                "turn it on",
+                "? Pump (garage) | Fan (greenhouse) | Valve 1 (greenhouse) | Valve 2 (greenhouse)",
+            ),
         ],
     );
     table(&one(), &[("turn it on", "? Pump (garage)"), ("turn on the garage", "? Pump (garage)")]);

@@ -49,7 +49,9 @@ pub fn clock(lang: Lang, ms: u64) -> String {
 
 fn clock_at(lang: Lang, ms: u64, now: &Zoned) -> String {
     let zone: TimeZone = now.time_zone().clone();
-    let Ok(at) = i64::try_from(ms).map_err(|_| ()).and_then(|ms| Timestamp::from_millisecond(ms).map_err(|_| ())) else {
+    let Ok(at) =
+        i64::try_from(ms).map_err(|_| ()).and_then(|ms| Timestamp::from_millisecond(ms).map_err(|_| ()))
+    else {
         return format!("{ms} ms");
     };
     let at = at.to_zoned(zone);

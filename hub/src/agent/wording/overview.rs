@@ -10,12 +10,20 @@ use hearth_shared::command::system::InfoResult;
 pub fn status(lang: Lang, nodes: &[NodeView], pending: &[Approval]) -> String {
     let mut lines = Vec::new();
     if nodes.is_empty() {
-        lines.push(pick(lang, "No node is paired yet; run `hearth pair`.".into(), "还没有配对的节点；运行 `hearth pair`。".into()));
+        lines.push(pick(
+            lang,
+            "No node is paired yet; run `hearth pair`.".into(),
+            "还没有配对的节点；运行 `hearth pair`。".into(),
+        ));
     }
     let online = nodes.iter().filter(|n| n.connected).count();
     if !nodes.is_empty() {
         let all = nodes.len();
-        lines.push(pick(lang, format!("{online} of {all} nodes online:"), format!("{all} 个节点中 {online} 个在线：")));
+        lines.push(pick(
+            lang,
+            format!("{online} of {all} nodes online:"),
+            format!("{all} 个节点中 {online} 个在线："),
+        ));
     }
     for node in nodes {
         let name = &node.device.name;
@@ -44,7 +52,11 @@ pub fn status(lang: Lang, nodes: &[NodeView], pending: &[Approval]) -> String {
 
 /// Runs of the session that go on.
 pub fn running(lang: Lang, runs: usize) -> String {
-    pick(lang, format!("{runs} requests of this conversation are going on."), format!("此对话有 {runs} 个请求正在进行。"))
+    pick(
+        lang,
+        format!("{runs} requests of this conversation are going on."),
+        format!("此对话有 {runs} 个请求正在进行。"),
+    )
 }
 
 /// A node that is away.
@@ -77,7 +89,9 @@ pub fn health(lang: Lang, node: &str, info: &InfoResult) -> String {
     } else {
         let n = info.warnings.len();
         lines.push(pick(lang, format!("{node} has {n} warnings:"), format!("{node} 有 {n} 个警告：")));
-        lines.extend(info.warnings.iter().map(|w| format!("  {}", hearth_shared::identity::display_safe(w, 200))));
+        lines.extend(
+            info.warnings.iter().map(|w| format!("  {}", hearth_shared::identity::display_safe(w, 200))),
+        );
     }
     let up = length(lang, info.uptime_s.max(1).saturating_mul(1000));
     let (free, all) = (mb(info.memory_available_bytes), mb(info.memory_total_bytes));
@@ -103,20 +117,27 @@ pub fn health(lang: Lang, node: &str, info: &InfoResult) -> String {
 pub fn list(lang: Lang, kind: Kind, world: &World) -> String {
     let mut lines = Vec::new();
     for node in &world.nodes {
-        let away = if node.connected { String::new() } else { pick(lang, ", offline".into(), "，离线".into()) };
+        let away =
+            if node.connected { String::new() } else { pick(lang, ", offline".into(), "，离线".into()) };
         let mut add = |name: &str, id: &str, more: &str| {
             let id = if name.eq_ignore_ascii_case(id) { String::new() } else { format!(" `{id}`") };
             lines.push(format!("  {name}{id} ({}{more}{away})", node.name));
         };
         match kind {
             Kind::Camera => node.cameras.iter().for_each(|(id, name)| add(name, id, "")),
-            Kind::Pin => node.pins.iter().for_each(|p| add(&p.name, &p.id, if p.output { "" } else { ", input" })),
+            Kind::Pin => {
+                node.pins.iter().for_each(|p| add(&p.name, &p.id, if p.output { "" } else { ", input" }))
+            }
             Kind::Sensor => node.sensors.iter().for_each(|s| {
                 let unit = if s.unit.is_empty() { String::new() } else { format!(", {}", s.unit) };
                 add(&s.name, &s.id, &unit);
             }),
             Kind::Node => {
-                let state = if node.connected { pick(lang, "online".into(), "在线".into()) } else { pick(lang, "offline".into(), "离线".into()) };
+                let state = if node.connected {
+                    pick(lang, "online".into(), "在线".into())
+                } else {
+                    pick(lang, "offline".into(), "离线".into())
+                };
                 lines.push(format!("  {}: {state}", node.name));
             }
         }
@@ -139,8 +160,16 @@ pub fn examples(lang: Lang, world: &World) -> Vec<String> {
         if let Some(sensor) = node.sensors.first() {
             let s = &sensor.name;
             found.push(pick(lang, format!("what is the {s} of {name}?"), format!("{name} 的 {s} 是多少？")));
-            found.push(pick(lang, format!("what was last night's minimum of {s} in {name}?"), format!("昨晚 {name} 的 {s} 最低是多少？")));
-            found.push(pick(lang, format!("record {s} of {name} every 5 minutes"), format!("每5分钟记录 {name} 的 {s}")));
+            found.push(pick(
+                lang,
+                format!("what was last night's minimum of {s} in {name}?"),
+                format!("昨晚 {name} 的 {s} 最低是多少？"),
+            ));
+            found.push(pick(
+                lang,
+                format!("record {s} of {name} every 5 minutes"),
+                format!("每5分钟记录 {name} 的 {s}"),
+            ));
         }
         if let Some(pin) = node.pins.iter().find(|p| p.output) {
             let p = &pin.name;
@@ -157,10 +186,15 @@ pub fn examples(lang: Lang, world: &World) -> Vec<String> {
 
 /// What one can say.
 pub fn help(lang: Lang, world: &World, model: bool) -> String {
-    let mut lines: Vec<String> = examples(lang, world).into_iter().take(9).map(|e| format!("  {e}")).collect();
+    let mut lines: Vec<String> =
+        examples(lang, world).into_iter().take(9).map(|e| format!("  {e}")).collect();
     lines.insert(0, pick(lang, "You can say, for example:".into(), "可以这样说：".into()));
     if world.nodes.is_empty() {
-        lines.push(pick(lang, "No node is paired yet; run `hearth pair`.".into(), "还没有配对的节点；运行 `hearth pair`。".into()));
+        lines.push(pick(
+            lang,
+            "No node is paired yet; run `hearth pair`.".into(),
+            "还没有配对的节点；运行 `hearth pair`。".into(),
+        ));
     }
     lines.push(pick(
         lang,

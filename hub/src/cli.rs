@@ -4,6 +4,7 @@
 //! means here (which home, which form of output). Every error is one line with a next step and an exit
 //! code of the table in `hearth --help`.
 
+pub mod client;
 pub mod context;
 pub mod error;
 pub mod output;

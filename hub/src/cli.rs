@@ -4,16 +4,31 @@
 //! means here (which home, which form of output). Every error is one line with a next step and an exit
 //! code of the table in `hearth --help`.
 
+pub mod approve;
+pub mod card;
 pub mod client;
 pub mod context;
 pub mod error;
+pub mod keyboard;
 pub mod output;
 
+mod approvals;
+mod approver;
+mod approver_home;
+mod audit;
+mod backup;
+mod chat;
 mod completions;
 mod config;
+mod demo;
+mod devices;
 mod logs;
 mod man;
+mod nodes;
+mod pair;
+mod readings;
 mod run;
+mod status;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use context::Context;
@@ -59,6 +74,30 @@ pub struct Global {
 enum Command {
     /// Run the hub in the foreground
     Run(run::Arguments),
+    /// Talk with the assistant
+    Chat(chat::Arguments),
+    /// Try it: a hub, a node with a simulated board, and a chat
+    Demo(demo::Arguments),
+    /// Let a device in: a setup code, a picture of it, and who knocks
+    Pair(pair::Arguments),
+    /// Show how the hub and its nodes are, and what should be looked at
+    Status(status::Arguments),
+    /// List devices, and let them in or out
+    Devices(devices::Arguments),
+    /// List nodes and run commands on them
+    Nodes(nodes::Arguments),
+    /// Show and decide what waits for a yes
+    Approvals(approvals::Arguments),
+    /// A person's own key for approvals, on this or another machine
+    Approver(approver::Arguments),
+    /// Show or export the history of sensors
+    Readings(readings::Arguments),
+    /// Show and verify the audit log
+    Audit(audit::Arguments),
+    /// Write a consistent copy of the state into one file
+    Backup(backup::Arguments),
+    /// Bring a backup back
+    Restore(backup::RestoreArguments),
     /// Check, show or explain the configuration
     Config(config::Arguments),
     /// Show the hub's log
@@ -96,6 +135,18 @@ pub fn main() -> ExitCode {
 fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
     match command {
         Command::Run(arguments) => run::run(&arguments, context),
+        Command::Chat(arguments) => chat::run(&arguments, context),
+        Command::Demo(arguments) => demo::run(&arguments, context),
+        Command::Pair(arguments) => pair::run(&arguments, context),
+        Command::Status(arguments) => status::run(&arguments, context),
+        Command::Devices(arguments) => devices::run(&arguments, context),
+        Command::Nodes(arguments) => nodes::run(&arguments, context),
+        Command::Approvals(arguments) => approvals::run(&arguments, context),
+        Command::Approver(arguments) => approver::run(&arguments, context),
+        Command::Readings(arguments) => readings::run(&arguments, context),
+        Command::Audit(arguments) => audit::run(&arguments, context),
+        Command::Backup(arguments) => backup::run(&arguments, context),
+        Command::Restore(arguments) => backup::restore(&arguments, context),
         Command::Config(arguments) => config::run(&arguments, context),
         Command::Logs(arguments) => logs::run(&arguments, context),
         Command::Completions(arguments) => completions::run(&arguments, context),

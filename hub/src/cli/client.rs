@@ -230,7 +230,7 @@ pub fn refused(error: &ErrorShape) -> Failure {
         }
         "APPROVER_NOT_ENOUGH" => (Exit::Denied, "decide with a person's own key: `hearth approver allow ID`"),
         "APPROVAL_ALREADY_RESOLVED" => (Exit::Failed, "see `hearth approvals show ID`"),
-        "APPROVAL_CHANGED" => (Exit::Failed, "look at it again with `hearth approvals show ID`"),
+        "APPROVAL_CHANGED" => (Exit::Failed, super::approve::CHANGED),
         "NOT_CONNECTED" => (Exit::Failed, "see `hearth nodes list`; the node connects again by itself"),
         "TIMEOUT" => (Exit::Failed, "try again, or allow more time with --timeout"),
         "INVALID_PARAMS" => (Exit::Usage, "see `hearth nodes show NODE` for what the command takes"),

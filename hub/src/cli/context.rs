@@ -6,12 +6,15 @@ use super::output::Output;
 use crate::config::{self, Config};
 use crate::home::Home;
 use std::io::IsTerminal as _;
+use std::path::PathBuf;
 
 /// Resolved once, used by every sub-command.
 #[derive(Debug)]
 pub struct Context {
     /// The state directory.
     pub home: Home,
+    /// It, when somebody named it, by `--home` or `$HEARTH_HOME`.
+    pub explicit_home: Option<PathBuf>,
     /// JSON instead of text.
     pub json: bool,
     /// A person sits at both ends of it.
@@ -25,8 +28,10 @@ impl Context {
     #[must_use]
     pub fn resolve(global: &Global) -> Self {
         let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+        let var = || std::env::var_os("HEARTH_HOME").filter(|v| !v.is_empty()).map(PathBuf::from);
         Self {
             home: Home::locate(global.home.as_deref()),
+            explicit_home: global.home.clone().or_else(var),
             json: global.json,
             interactive: interactive && !global.json,
             out: Output::new(global.json),

@@ -5,6 +5,7 @@
 mod approvers;
 mod completions;
 mod config;
+mod ledger;
 mod open;
 mod pair;
 mod policy;
@@ -74,6 +75,10 @@ enum Command {
     Policy(policy::Arguments),
     /// Show or change who may approve on this node
     Approvers(approvers::Arguments),
+    /// Show or remove what somebody allowed for good
+    Always(ledger::AlwaysArguments),
+    /// Show or verify the audit log of this node
+    Audit(ledger::AuditArguments),
     /// Check the configuration, or print an example with every key
     Config(config::Arguments),
     /// Forget the hub, the approvers, the rules and the identity
@@ -195,6 +200,8 @@ fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Command::Status => runtime.block_on(status::run(&context)),
         Command::Policy(arguments) => policy::run(&context, arguments),
         Command::Approvers(arguments) => runtime.block_on(approvers::run(&context, arguments)),
+        Command::Always(arguments) => runtime.block_on(ledger::always(&context, arguments)),
+        Command::Audit(arguments) => runtime.block_on(ledger::audit(&context, arguments)),
         Command::Config(arguments) => config::run(&context, &arguments),
         Command::Reset(arguments) => runtime.block_on(reset::run(&context, &arguments)),
         Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),

@@ -1,7 +1,9 @@
-//! The control socket: how `status` and `approvers` reach a node that runs and holds the database.
+//! The control socket: how `status`, `approvers`, `audit` and `always` reach a node that runs and holds the database.
 //!
 //! One JSON line each way over `control.sock` (0600, in a directory that only the node's user can write):
 //! whoever can connect could edit the node's files as well, so nothing more is asked.
+
+pub mod ledger;
 
 use crate::guard::{Guard, GuardError};
 use crate::state::{Home, StateError};
@@ -34,6 +36,8 @@ pub enum Request {
     Status,
     /// The list of approvers, or a change of it.
     Approvers { change: ApproverChange },
+    /// The audit log or the always-rules.
+    Ledger { query: ledger::Query },
 }
 
 /// A change made locally, by the owner of the node.
@@ -239,7 +243,7 @@ mod tests {
         let serve = server.serve(stop.clone(), |request| async move {
             match request {
                 Request::Status => Answer::Ok(json!({"state": "online"})),
-                Request::Approvers { .. } => Answer::Error("no".into()),
+                Request::Approvers { .. } | Request::Ledger { .. } => Answer::Error("no".into()),
             }
         });
         let client = async {

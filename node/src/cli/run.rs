@@ -72,6 +72,15 @@ async fn serve(context: &Context, opened: &Opened, hub: HubRecord) -> Result<(),
                         let link = watched.borrow().now();
                         Answer::Ok(status::running(&home, &node, &outbox, &hub, &link).await)
                     }
+                    Request::Ledger { query } => {
+                        let guard = node.guard.clone();
+                        let work = move || control::ledger::consult(&guard, &query);
+                        match tokio::task::spawn_blocking(work).await {
+                            Ok(Ok(value)) => Answer::Ok(value),
+                            Ok(Err(error)) => Answer::Error(error),
+                            Err(error) => Answer::Error(error.to_string()),
+                        }
+                    }
                     Request::Approvers { change } => {
                         let guard = node.guard.clone();
                         let work = move || control::change_approvers(&guard, change);

@@ -61,7 +61,7 @@ pub(super) fn store(txn: &WriteTransaction, mut rule: StoredRule) -> Result<u64,
         .map_err(failed)?;
     if redb::ReadableTableMetadata::len(&table).map_err(failed)? >= MAX_ALWAYS as u64 {
         return Err(GuardError::Refused(format!(
-            "this node holds {MAX_ALWAYS} always-rules, the limit; remove some with `hearth-node policy`, or allow once"
+            "this node holds {MAX_ALWAYS} always-rules, the limit; remove some with `hearth-node always remove`, or allow once"
         )));
     }
     table.insert(number, write(&rule)?.as_slice()).map_err(failed)?;

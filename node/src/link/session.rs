@@ -13,6 +13,7 @@ use hearth_shared::identity::Digest;
 use hearth_shared::limits::{MAX_IN_FLIGHT, MAX_TIMEOUT_MS};
 use hearth_shared::link::{Invoke, LinkFrame as _, Outcome, ResultFrame, ToHub, ToNode, Welcome};
 use hearth_shared::reading::{Epoch, Mark, RequestId};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
@@ -40,6 +41,7 @@ pub async fn run(
         outgoing: Arc::new(Outgoing::default()),
         declared: Mutex::new(greeted.declared),
         position: watch::channel(None).0,
+        acked: AtomicU64::new(0),
         liveness,
     };
     tokio::select! {
@@ -58,6 +60,8 @@ struct Session<'a> {
     declared: Mutex<Digest>,
     /// Epoch and first number to send, once the outbox is settled with the hub's mark.
     position: watch::Sender<Option<(Epoch, u64)>>,
+    /// The last number the hub acknowledged on this connection.
+    acked: AtomicU64,
     liveness: Duration,
 }
 
@@ -92,6 +96,10 @@ impl Session<'_> {
             }
             ToNode::OutboxAck(mark) => {
                 self.context.outbox.ack(mark);
+                if self.position.borrow().is_some_and(|(epoch, _)| epoch == mark.epoch) {
+                    self.acked.fetch_max(mark.seq, Ordering::Relaxed);
+                    self.outgoing.wake.notify_one();
+                }
                 Ok(())
             }
             ToNode::ChangeApprovers(change) => {
@@ -253,7 +261,7 @@ impl Session<'_> {
     }
 
     async fn writer(&self, mut sink: SplitSink<Stream, Message>) -> End {
-        let mut cursor = Cursor { position: None, outbox: &self.context.outbox };
+        let mut cursor = Cursor { position: None, sent: 0, acked: &self.acked, outbox: &self.context.outbox };
         let mut positions = self.position.subscribe();
         let mut progress = self.context.outbox.watch();
         let mut check = tokio::time::interval(CHECK);
@@ -344,9 +352,12 @@ impl Session<'_> {
     }
 }
 
-/// Which outbox items this connection has sent.
+/// Which outbox items this connection has sent. One batch is on its way at a time: a hub with a slow card
+/// then sets the pace, and a day's backlog does not stand in its memory.
 struct Cursor<'a> {
     position: Option<(Epoch, u64)>,
+    sent: u64,
+    acked: &'a AtomicU64,
     outbox: &'a crate::outbox::Outbox,
 }
 
@@ -355,16 +366,16 @@ impl Cursor<'_> {
         self.position = position;
     }
 
-    /// The next batch, if there are committed items that were not sent.
+    /// The next batch, if there are committed items that were not sent and the batch before is acknowledged.
     fn next(&mut self) -> Option<ToHub> {
         let (epoch, from) = self.position?;
-        if self.outbox.position().1 <= from {
+        if self.acked.load(Ordering::Relaxed) < self.sent || self.outbox.position().1 <= from {
             return None;
         }
         match self.outbox.batch(from) {
             Ok(items) => {
                 let last = items.last()?.seq;
-                self.position = Some((epoch, last + 1));
+                (self.position, self.sent) = (Some((epoch, last + 1)), last);
                 Some(ToHub::Outbox { epoch, items })
             }
             Err(error) => {

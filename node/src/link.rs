@@ -197,14 +197,16 @@ impl LinkStatus {
 pub async fn keep(context: &Context, hub: &HubRecord, status: &watch::Sender<LinkStatus>) {
     let mut machine = Machine::new(hub.addresses.len());
     while !context.stop.is_cancelled() {
-        let begin = Instant::now();
+        let mut online = None;
         status.send_modify(|s| s.enter("connecting"));
         let end = tokio::select! {
-            end = Box::pin(connect_once(context, hub, &mut machine, status)) => end,
+            end = Box::pin(connect_once(context, hub, &mut machine, status, &mut online)) => end,
             // A session says goodbye by itself; this is for the time before it.
             () = stopped_while_connecting(context, status) => End::Stopped,
         };
-        let lived = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        // Time spent trying is no sign of health.
+        let lived =
+            online.map_or(0, |at: Instant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX));
         context.outbox.disconnected();
         if end == End::Stopped {
             break;
@@ -235,6 +237,7 @@ async fn connect_once(
     hub: &HubRecord,
     machine: &mut Machine,
     status: &watch::Sender<LinkStatus>,
+    online: &mut Option<Instant>,
 ) -> End {
     let mut last = End::Protocol("the paired hub has no address; pair again".into());
     for index in machine.order() {
@@ -250,6 +253,7 @@ async fn connect_once(
         match tokio::time::timeout(SETUP_DEADLINE, setup).await {
             Ok(Ok((greeted, welcome))) => {
                 machine.connected(index);
+                *online = Some(Instant::now());
                 tracing::info!(%address, hub = %greeted.hub_name(), "connected to the hub");
                 status.send_modify(|s| {
                     s.enter("online");

@@ -5,6 +5,7 @@ pub trait Recorder: Send + Sync + std::fmt::Debug {
     /// A sensor's value in its declared unit. Not finite: ignored.
     fn reading(&self, sensor: &str, value: f64);
     /// Something happened: `kind` such as `gpio.edge`, details as JSON text of at most 4 KiB.
-    /// Committed to disk before the call returns its receipt to the caller's task.
+    /// Its commit begins at once, beside the caller: an edge does not wait for the group of readings,
+    /// and a slow card does not hold up the caller.
     fn event(&self, kind: &str, json: String);
 }

@@ -13,7 +13,7 @@
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Cache of `node.db`. The library's default of 1 GiB is more memory than a small board has.
@@ -92,10 +92,14 @@ impl Home {
         if meta.uid() != me {
             return Err(StateError::Foreign { path: self.dir.clone(), owner: meta.uid(), me });
         }
-        // Only write access of others is refused: a directory made by hand with 0755 leaks names, not
-        // contents, since every file in it is 0600.
+        // What others could write to may hold what they put there. What they could only read (a service
+        // manager makes state directories 0755) is closed now.
         if meta.mode() & 0o022 != 0 {
             return Err(StateError::Exposed { path: self.dir.clone(), mode: meta.mode() & 0o777 });
+        }
+        if meta.mode() & 0o077 != 0 {
+            std::fs::set_permissions(&self.dir, std::fs::Permissions::from_mode(0o700))
+                .map_err(StateError::io("close", &self.dir))?;
         }
         Ok(())
     }
@@ -229,7 +233,6 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
 
     fn home() -> (tempfile::TempDir, Home) {
         let dir = tempfile::tempdir().unwrap();
@@ -241,8 +244,11 @@ mod tests {
     #[test]
     fn directory_is_private_and_a_writable_one_is_refused() {
         let (_dir, home) = home();
-        let mode = std::fs::metadata(home.dir()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
+        let mode = || std::fs::metadata(home.dir()).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o700);
+        std::fs::set_permissions(home.dir(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        home.prepare().unwrap();
+        assert_eq!(mode(), 0o700);
         std::fs::set_permissions(home.dir(), std::fs::Permissions::from_mode(0o777)).unwrap();
         assert!(matches!(home.prepare(), Err(StateError::Exposed { mode: 0o777, .. })));
     }

@@ -2,9 +2,11 @@
 #![allow(clippy::large_futures, clippy::unwrap_used)] // tests
 
 #[path = "../src/link/tests/hub.rs"]
+#[allow(dead_code)] // the unit tests use the rest
 mod hub;
 
 use hearth_shared::approver::{Approver, ApproverKind};
+use hearth_shared::error::ErrorCode;
 use hearth_shared::grant::{Decision, Grant};
 use hearth_shared::link::{Knock, Outcome, Refused, RefusedCode, ToHub, ToNode};
 use hearth_shared::pairing::{CodeSecret, SetupCode};
@@ -109,6 +111,11 @@ async fn frame(peer: &mut Peer) -> ToHub {
     }
 }
 
+fn signal(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap() as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
 #[tokio::test]
 async fn pair_run_approve_status_and_stop() {
     let node = Node::new().await;
@@ -148,6 +155,25 @@ async fn pair_run_approve_status_and_stop() {
     assert_eq!(picture.len() as u64, attachment.size);
     assert_eq!(picture[..2], [0xff, 0xd8], "a JPEG");
 
+    // Edited rules are in force after SIGHUP, and the hub is told.
+    let file = node.home.join("node.toml");
+    let text = std::fs::read_to_string(&file).unwrap() + "\n[policy]\ncapture = \"deny\"\n";
+    std::fs::write(&file, text).unwrap();
+    signal(&child, rustix::process::Signal::HUP);
+    loop {
+        match tokio::time::timeout(DEADLINE, peer.receive()).await.unwrap().unwrap() {
+            ToHub::Declare { declaration } => {
+                assert_ne!(declaration, hello.declaration);
+                break;
+            }
+            ToHub::Outbox { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    peer.send(ToNode::Invoke(request(2, "camera.snap", "{}"))).await;
+    let ToHub::Result(denied) = frame(&mut peer).await else { panic!("no result") };
+    assert!(matches!(&denied.outcome, Outcome::Failed(e) if e.code == ErrorCode::Denied), "{denied:?}");
+
     // The running node answers beside the link.
     let status = node.status().await;
     assert_eq!(status["running"], true);
@@ -166,11 +192,7 @@ async fn pair_run_approve_status_and_stop() {
     assert_eq!(exit, 1);
     assert!(err.contains(&format!("process {}", child.id().unwrap())), "{err}");
 
-    rustix::process::kill_process(
-        rustix::process::Pid::from_raw(child.id().unwrap() as i32).unwrap(),
-        rustix::process::Signal::TERM,
-    )
-    .unwrap();
+    signal(&child, rustix::process::Signal::TERM);
     assert!(matches!(frame(&mut peer).await, ToHub::Goodbye { .. }));
     let exit = tokio::time::timeout(DEADLINE, child.wait()).await.unwrap().unwrap();
     assert!(exit.success());
@@ -270,7 +292,8 @@ async fn exit_codes_and_messages() {
         let mut peer = node.hub.accept().await;
         peer.hello(&node.hub).await;
         let message = "no pairing window is open; run `hearth pair` on the hub".to_owned();
-        peer.send(ToNode::Refused(Refused { code: RefusedCode::PairingClosed, message, retry_after_ms: 0 })).await;
+        peer.send(ToNode::Refused(Refused { code: RefusedCode::PairingClosed, message, retry_after_ms: 0 }))
+            .await;
     };
     let code = node.code();
     let arguments = ["pair", code.as_str(), "--yes"];
@@ -287,5 +310,5 @@ async fn exit_codes_and_messages() {
     assert_eq!(exit, 0);
     assert!(out.contains("[policy]"));
     let (exit, out, _) = node.call(&["completions", "bash"], "").await;
-    assert_eq!((exit, out.contains("_hearth-node")), (0, true));
+    assert_eq!((exit, out.contains("--log-format")), (0, true));
 }

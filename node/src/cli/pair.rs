@@ -92,6 +92,14 @@ async fn agree(
         opened.outbox.clone(),
     );
     let console = Console { yes, quiet: context.json };
+    // A pairing that power cut short has stored its approvers; only the code of the same hub completes it.
+    let known = opened.held.guard.hub();
+    if known.is_some() && known != code.map(|c| c.hub.device_id()) {
+        return Err(Failure::new(
+            1,
+            "this node keeps the approvers of a hub already; run `hearth-node reset` first",
+        ));
+    }
     let Some(code) = code else {
         return match with_words(&link, &with_port(target), &console).await {
             Err(End::Stopped) => Err(Failure::new(
@@ -102,13 +110,6 @@ async fn agree(
             other => Ok(other?),
         };
     };
-    let known = opened.held.guard.hub();
-    if known.is_some_and(|hub| hub != code.hub.device_id()) {
-        return Err(Failure::new(
-            1,
-            "this node keeps the approvers of another hub; run `hearth-node reset` first",
-        ));
-    }
     let mut card = String::new();
     for address in code.addresses.iter().take(1) {
         // Writing to a String cannot fail.

@@ -3,6 +3,7 @@
 use super::Context;
 use super::socket::Socket;
 use super::state::End;
+use crate::identity::Clock;
 use hearth_shared::connect::{LinkTranscript, Role};
 use hearth_shared::identity::{Digest, Nonce, PublicKey, display_safe};
 use hearth_shared::limits::MAX_NAME_CHARS;
@@ -18,6 +19,7 @@ pub struct Greeted {
     /// Digest of the declaration that was sent.
     pub declared: Digest,
     transcript: LinkTranscript,
+    clock: Clock,
 }
 
 /// Waits for the hub's hello and answers it. With `expected`, nothing is sent to a hub of another identity.
@@ -74,7 +76,7 @@ pub async fn greet(
         wall_ms: context.clock.wall_ms(),
     };
     socket.send(&ToHub::Hello(Box::new(hello))).await?;
-    Ok(Greeted { socket, hub, declared, transcript })
+    Ok(Greeted { socket, hub, declared, transcript, clock: context.clock })
 }
 
 impl Greeted {
@@ -84,20 +86,29 @@ impl Greeted {
     /// # Errors
     /// [`End`]
     pub async fn welcome(&mut self) -> Result<Box<Welcome>, End> {
+        match self.next().await? {
+            ToNode::Welcome(welcome) => {
+                self.verify(&welcome)?;
+                Ok(welcome)
+            }
+            ToNode::Refused(refused) => Err(End::Refused(refused)),
+            ToNode::Goodbye { reason } => Err(End::Goodbye(reason)),
+            _ => Err(End::Protocol("a frame before the welcome".into())),
+        }
+    }
+
+    /// The next frame that is no heartbeat: while a person is asked, a hub may keep the connection warm.
+    ///
+    /// # Errors
+    /// [`End`].
+    pub async fn next(&mut self) -> Result<ToNode, End> {
         loop {
             match self.socket.receive().await? {
-                ToNode::Welcome(welcome) => {
-                    self.verify(&welcome)?;
-                    return Ok(welcome);
-                }
-                ToNode::Refused(refused) => return Err(End::Refused(refused)),
-                ToNode::Goodbye { reason } => return Err(End::Goodbye(reason)),
-                // While a person is asked, a hub may keep the connection warm.
                 ToNode::Ping { id, .. } => {
-                    let (mono_ms, wall_ms) = (0, None);
+                    let (mono_ms, wall_ms) = (self.clock.mono_ms(), self.clock.wall_ms());
                     self.socket.send(&ToHub::Pong { id, mono_ms, wall_ms }).await?;
                 }
-                _ => return Err(End::Protocol("a frame before the welcome".into())),
+                frame => return Ok(frame),
             }
         }
     }

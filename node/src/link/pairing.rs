@@ -1,7 +1,7 @@
 //! The first handshake: by a setup code, or by words that two screens show.
 
 use super::handshake::{Greeted, greet};
-use super::socket::{Socket, connect};
+use super::socket::connect;
 use super::state::End;
 use super::{Context, SETUP_DEADLINE};
 use crate::identity::HubRecord;
@@ -143,7 +143,7 @@ pub async fn with_words(context: &Context, address: &str, person: &dyn Person) -
         loop {
             tokio::select! {
                 same = &mut asked => break same,
-                frame = next_quiet(&mut greeted.socket), if early.is_none() => match frame? {
+                frame = greeted.next(), if early.is_none() => match frame? {
                     // The person at the hub was faster. The welcome counts when this one agrees.
                     ToNode::Welcome(welcome) => early = Some(welcome),
                     ToNode::Refused(refused) => return Err(End::Refused(refused)),
@@ -167,18 +167,6 @@ pub async fn with_words(context: &Context, address: &str, person: &dyn Person) -
     };
     greeted.socket.goodbye("paired").await;
     Ok(Paired { hub, approvers, approved: welcome.approved.len() })
-}
-
-/// The next frame that is no heartbeat.
-async fn next_quiet(socket: &mut Socket) -> Result<ToNode, End> {
-    loop {
-        match socket.receive().await? {
-            ToNode::Ping { id, .. } => {
-                socket.send(&ToHub::Pong { id, mono_ms: 0, wall_ms: None }).await?;
-            }
-            frame => return Ok(frame),
-        }
-    }
 }
 
 /// Waits for the welcome; a person at the hub may have to decide, so first briefly, then with a line

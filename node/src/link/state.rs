@@ -80,7 +80,8 @@ impl Machine {
         self.preferred = address;
     }
 
-    /// How long to wait. `lived_ms`: age of what ended, the attempt included; `random`: any number.
+    /// How long to wait. `lived_ms`: how long the connection was up, 0 for an
+    /// attempt that failed; `random`: any number.
     pub fn ended(&mut self, end: &End, lived_ms: u64, random: u64) -> Duration {
         self.backoff.connection_ended(lived_ms);
         let jittered = self.backoff.next_delay_ms(random);

@@ -168,7 +168,7 @@ mod tests {
             runtime.block_on(async {
                 let mut gate = FrameGate::new(&all[..]);
                 for whole in &frames {
-                    let mut got = Vec::new();
+                    let mut got: Vec<u8> = Vec::new();
                     let mut buffer = vec![0; chunk];
                     while got.len() < whole.len() {
                         let n = gate.read(&mut buffer).await.unwrap();

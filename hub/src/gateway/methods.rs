@@ -3,11 +3,16 @@
 //! A method is a function from typed, closed parameters to a typed result. The table says who may call it;
 //! the schema of both types is committed in `hub/schema/`.
 
+mod agent;
 pub(crate) mod approvals;
+mod chat;
+mod config;
 pub(crate) mod device_pair;
 pub(crate) mod health;
+mod hearth;
 pub(crate) mod node_pair;
 mod node_role;
+mod nodes;
 mod system;
 
 use super::Gateway;
@@ -139,10 +144,15 @@ use method;
 /// All methods, by family.
 pub(crate) const FAMILIES: &[(&str, &[Method])] = &[
     ("system", system::METHODS),
+    ("config", config::METHODS),
+    ("chat", chat::METHODS),
+    ("agent", agent::METHODS),
+    ("node", nodes::METHODS),
     ("device.pair", device_pair::METHODS),
     ("node.pair", node_pair::METHODS),
     ("node.role", node_role::METHODS),
     ("approval", approvals::METHODS),
+    ("hearth", hearth::METHODS),
 ];
 
 /// No parameters.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 /// Parameters of `connect`. Closed: an unknown property is refused.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "the schema is closed and names what clients may send")]
 pub struct ConnectParams {
     /// Oldest protocol the client speaks.
     #[schemars(range(min = 1))]
@@ -139,6 +140,7 @@ words! {
 /// Secrets; at most one of them is needed.
 #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "the schema is closed and names what clients may send")]
 pub struct AuthParams {
     /// The gateway token, or a device token.
     pub token: Option<SecretText>,

@@ -7,14 +7,14 @@
 use super::{Access, Call, Method, NoParams, encode, method};
 use crate::actions::ActionError;
 use crate::approvals::{Approval, ApprovalStatus, Decider};
-use crate::devices::Scope;
+use crate::devices::{DeviceError, Scope};
 use crate::gateway::answer::{Answer, Outward as _, invalid};
 use crate::store::now_ms;
 use hearth_shared::chain::Head;
 use hearth_shared::challenge::{Challenge, SignedChallenge};
 use hearth_shared::command::{Class, Need};
 use hearth_shared::grant::{Decision, Grant};
-use hearth_shared::identity::Digest;
+use hearth_shared::identity::{Digest, PublicKey};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -340,6 +340,9 @@ struct CardView {
     challenge: Option<SignedChallenge>,
     /// Its typed form.
     shown: Option<Challenge>,
+    /// The node's key, which signed it: 64 hex digits.
+    #[serde(rename = "nodeKey")]
+    node_key: Option<PublicKey>,
     /// SHA-256 of the challenge's text: pass it as `seen` when the hub shall sign.
     digest: Option<Digest>,
     /// Head of the hub's audit log.
@@ -347,12 +350,15 @@ struct CardView {
 }
 
 async fn get(call: Call, params: IdParams) -> Answer<Opened> {
-    let card = call.gateway.hub.actions.card(&params.id).await.map_err(ActionError::outward)?;
+    let hub = &call.gateway.hub;
+    let card = hub.actions.card(&params.id).await.map_err(ActionError::outward)?;
+    let node = hub.devices.get(card.approval.node).await.map_err(DeviceError::outward)?;
     Ok(Opened {
         approval: entry(&card.approval),
         card: CardView {
             digest: card.challenge.as_ref().map(SignedChallenge::digest),
             challenge: card.challenge,
+            node_key: node.map(|n| n.key),
             shown: card.shown,
             head: card.head,
         },

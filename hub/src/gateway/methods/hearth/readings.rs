@@ -1,0 +1,165 @@
+//! History of sensors.
+
+use crate::devices::Scope;
+use crate::gateway::answer::{Answer, Outward as _, invalid};
+use crate::gateway::methods::{Access, Call, Method, NoParams, method};
+use crate::nodes::NodeError;
+use crate::store::{StoreError, now_ms};
+use hearth_shared::identity::DeviceId;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+const READ: Access = Access::Operator(Scope::Read);
+
+pub(super) const STATS: Method = method!("hearth.readings.stats", READ, stats, SpanParams => Stats);
+pub(super) const SERIES: Method = method!("hearth.readings.series", READ, series, SeriesParams => Series);
+pub(super) const SENSORS: Method = method!("hearth.readings.sensors", READ, sensors, NoParams => Sensors);
+
+/// Points in one answer.
+const MAX_POINTS: usize = 50_000;
+
+/// A sensor and a span of time; the last 24 hours when left out. Unix milliseconds.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SpanParams {
+    /// Id, unique prefix of it, or name.
+    node_id: String,
+    sensor: String,
+    from_ms: Option<u64>,
+    to_ms: Option<u64>,
+}
+
+/// As [`SpanParams`], with the number of points.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SeriesParams {
+    /// Id, unique prefix of it, or name.
+    node_id: String,
+    sensor: String,
+    from_ms: Option<u64>,
+    to_ms: Option<u64>,
+    /// At most 50000; 1000 when left out. More are merged.
+    #[schemars(range(min = 1, max = 50_000))]
+    limit: Option<usize>,
+}
+
+fn span(from: Option<u64>, to: Option<u64>) -> Answer<(u64, u64)> {
+    let to = to.unwrap_or_else(|| now_ms() + 1);
+    let from = from.unwrap_or_else(|| to.saturating_sub(24 * 3_600_000));
+    if from >= to {
+        return Err(invalid("fromMs must be before toMs"));
+    }
+    Ok((from, to))
+}
+
+async fn node(call: &Call, which: &str) -> Answer<DeviceId> {
+    Ok(call.gateway.hub.nodes.find(which).await.map_err(NodeError::outward)?.device.id)
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Stats {
+    node_id: DeviceId,
+    sensor: String,
+    from_ms: u64,
+    to_ms: u64,
+    /// `null` when the span holds nothing.
+    #[schemars(with = "Option<StatsSchema>")]
+    stats: Option<crate::nodes::readings::Stats>,
+}
+
+/// What a span held; times are Unix milliseconds.
+#[derive(JsonSchema)]
+#[serde(rename_all = "camelCase", rename = "SpanStats")]
+#[allow(dead_code, reason = "only its schema is used")]
+struct StatsSchema {
+    count: u64,
+    min: f64,
+    min_at: u64,
+    mean: f64,
+    max: f64,
+    max_at: u64,
+    last: f64,
+    last_at: u64,
+}
+
+async fn stats(call: Call, params: SpanParams) -> Answer<Stats> {
+    let (from_ms, to_ms) = span(params.from_ms, params.to_ms)?;
+    let node_id = node(&call, &params.node_id).await?;
+    let readings = call.gateway.hub.nodes.readings();
+    let stats = readings.stats(node_id, &params.sensor, from_ms, to_ms).await.map_err(StoreError::outward)?;
+    Ok(Stats { node_id, sensor: params.sensor, from_ms, to_ms, stats })
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Series {
+    node_id: DeviceId,
+    sensor: String,
+    from_ms: u64,
+    to_ms: u64,
+    /// Oldest first.
+    #[schemars(with = "Vec<PointSchema>")]
+    points: Vec<crate::nodes::readings::Point>,
+}
+
+/// A raw value, or a summary with minimum and maximum; `at` in Unix milliseconds.
+#[derive(JsonSchema)]
+#[serde(rename = "Point")]
+#[allow(dead_code, reason = "only its schema is used")]
+struct PointSchema {
+    at: u64,
+    value: f64,
+    min: f64,
+    max: f64,
+}
+
+async fn series(call: Call, params: SeriesParams) -> Answer<Series> {
+    let (from_ms, to_ms) = span(params.from_ms, params.to_ms)?;
+    let node_id = node(&call, &params.node_id).await?;
+    let limit = params.limit.unwrap_or(1000).clamp(1, MAX_POINTS);
+    let readings = call.gateway.hub.nodes.readings();
+    let points =
+        readings.series(node_id, &params.sensor, from_ms, to_ms, limit).await.map_err(StoreError::outward)?;
+    Ok(Series { node_id, sensor: params.sensor, from_ms, to_ms, points })
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Sensors {
+    sensors: Vec<Sensor>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Sensor {
+    node_id: DeviceId,
+    node_name: String,
+    sensor: String,
+    /// As the node declares it; `null` when it does not any more.
+    unit: Option<String>,
+    last: f64,
+    last_at: u64,
+}
+
+async fn sensors(call: Call, _: NoParams) -> Answer<Sensors> {
+    let nodes = call.gateway.hub.nodes.list().await.map_err(NodeError::outward)?;
+    let all = call.gateway.hub.nodes.readings().sensors().await.map_err(StoreError::outward)?;
+    let sensors = all
+        .into_iter()
+        .map(|(node_id, sensor, last, last_at)| {
+            let node = nodes.iter().find(|n| n.device.id == node_id);
+            let declared = node
+                .and_then(|n| n.declaration.as_ref())
+                .and_then(|d| d.sensors.iter().find(|s| s.id == sensor));
+            Sensor {
+                node_id,
+                node_name: node.map_or_else(|| node_id.short(), |n| n.device.name.clone()),
+                unit: declared.map(|s| s.unit.clone()),
+                sensor,
+                last,
+                last_at,
+            }
+        })
+        .collect();
+    Ok(Sensors { sensors })
+}

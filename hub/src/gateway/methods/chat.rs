@@ -239,6 +239,9 @@ async fn inject(call: Call, params: InjectParams) -> Answer<Injected> {
         content: json!([{ "type": "text", "text": text }]),
         timestamp: now_ms(),
         run_id: None,
+        tool_call_id: None,
+        tool_name: None,
+        is_error: None,
     };
     let key = Router::session_key(&params.session_key);
     call.gateway.hub.sessions.append(&key, message).await.map_err(StoreError::outward)?;

@@ -19,7 +19,7 @@ pub(super) const STATUS: Method = method!("hearth.pair.status", PAIRING, status,
 pub(super) const REVOKE: Method = method!("hearth.device.revoke", ADMIN, revoke, DeviceParams => Revoked);
 
 /// Longest window.
-const MAX_WINDOW_S: u64 = 24 * 3600;
+const MAX_WINDOW_MS: u64 = 24 * 3_600_000;
 /// Addresses a code may carry.
 const MAX_ADDRESSES: usize = 8;
 
@@ -27,8 +27,9 @@ const MAX_ADDRESSES: usize = 8;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct OpenParams {
-    /// How long, in seconds, at most a day; `pairing.window_s` when left out.
-    ttl_s: Option<u64>,
+    /// How long, at most a day; `pairing.window_s` when left out.
+    #[schemars(range(min = 1000, max = 86_400_000))]
+    ttl_ms: Option<u64>,
     /// `host:port` to put into the code; where this hub listens when left out.
     addresses: Option<Vec<String>>,
 }
@@ -55,9 +56,9 @@ async fn open(call: Call, params: OpenParams) -> Answer<Opened> {
         ));
     }
     let gateway = &call.gateway;
-    let ttl = params.ttl_s.unwrap_or(gateway.hub.config.pairing.window_s);
-    if ttl == 0 || ttl > MAX_WINDOW_S {
-        return Err(invalid(format!("ttlS must be 1 to {MAX_WINDOW_S}")));
+    let ttl = params.ttl_ms.unwrap_or(gateway.hub.config.pairing.window_s * 1000);
+    if !(1000..=MAX_WINDOW_MS).contains(&ttl) {
+        return Err(invalid(format!("ttlMs must be 1000 to {MAX_WINDOW_MS}")));
     }
     let addresses = params.addresses.unwrap_or_else(|| reachable(gateway));
     let well_formed = |a: &String| {
@@ -70,7 +71,7 @@ async fn open(call: Call, params: OpenParams) -> Answer<Opened> {
     let window = gateway
         .hub
         .devices
-        .open_window(Duration::from_secs(ttl), addresses)
+        .open_window(Duration::from_millis(ttl), addresses)
         .await
         .map_err(DeviceError::outward)?;
     Ok(Opened {

@@ -21,7 +21,7 @@ const APPROVALS: Access = Access::Operator(Scope::Approvals);
 pub(super) const KNOWN: Method = method!("hearth.approvers.known", READ, known, NoParams => Known);
 pub(super) const ADD: Method = method!("hearth.approvers.add", ADMIN, add, AddParams => Known);
 pub(super) const REMOVE: Method = method!("hearth.approvers.remove", ADMIN, remove, RemoveParams => Removed);
-pub(super) const LIST: Method = method!("hearth.node.approvers", READ, list, NodeParams => NodeApprovers);
+pub(super) const LIST: Method = method!("hearth.node.approvers.get", READ, list, NodeParams => NodeApprovers);
 pub(super) const CHANGE: Method =
     method!("hearth.node.approvers.change", APPROVALS, change, ChangeParams => NodeApprovers);
 pub(super) const ACTION: Method = method!("hearth.action.get", READ, action, ActionParams => ActionView);
@@ -98,7 +98,7 @@ struct NodeParams {
 #[serde(rename_all = "camelCase")]
 struct NodeApprovers {
     node_id: DeviceId,
-    set: ApproverSet,
+    approvers: ApproverSet,
     /// Whether need `person` is in force there.
     person_ready: bool,
 }
@@ -108,7 +108,7 @@ async fn list(call: Call, params: NodeParams) -> Answer<NodeApprovers> {
     Ok(NodeApprovers {
         node_id: view.device.id,
         person_ready: view.approvers.person_ready(),
-        set: view.approvers,
+        approvers: view.approvers,
     })
 }
 
@@ -131,7 +131,7 @@ async fn change(call: Call, params: ChangeParams) -> Answer<NodeApprovers> {
         .change_approvers(&node_id.to_string(), params.change, &by)
         .await
         .map_err(ActionError::outward)?;
-    Ok(NodeApprovers { node_id, person_ready: set.person_ready(), set })
+    Ok(NodeApprovers { node_id, person_ready: set.person_ready(), approvers: set })
 }
 
 /// An action by its id (32 hex digits).

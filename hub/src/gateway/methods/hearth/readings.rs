@@ -137,8 +137,9 @@ struct Sensor {
     sensor: String,
     /// As the node declares it; `null` when it does not any more.
     unit: Option<String>,
-    last: f64,
-    last_at: u64,
+    /// The newest value, and when in Unix milliseconds.
+    value: f64,
+    at_ms: u64,
 }
 
 async fn sensors(call: Call, _: NoParams) -> Answer<Sensors> {
@@ -146,7 +147,7 @@ async fn sensors(call: Call, _: NoParams) -> Answer<Sensors> {
     let all = call.gateway.hub.nodes.readings().sensors().await.map_err(StoreError::outward)?;
     let sensors = all
         .into_iter()
-        .map(|(node_id, sensor, last, last_at)| {
+        .map(|(node_id, sensor, value, at_ms)| {
             let node = nodes.iter().find(|n| n.device.id == node_id);
             let declared = node
                 .and_then(|n| n.declaration.as_ref())
@@ -156,8 +157,8 @@ async fn sensors(call: Call, _: NoParams) -> Answer<Sensors> {
                 node_name: node.map_or_else(|| node_id.short(), |n| n.device.name.clone()),
                 unit: declared.map(|s| s.unit.clone()),
                 sensor,
-                last,
-                last_at,
+                value,
+                at_ms,
             }
         })
         .collect();

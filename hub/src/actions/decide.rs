@@ -1,6 +1,6 @@
 //! Looking at a request, and deciding.
 
-use super::deliver::Asked;
+use super::deliver::{Asked, not_now};
 use super::engine::{Ending, Engine};
 use super::open::{Fresh, lock};
 use super::record::{self, End, Record};
@@ -107,7 +107,7 @@ impl Engine {
         let heads = reply.head.map(|answered| (sent, answered));
         let (end, words) = match reply.outcome {
             // It cannot tell now, or wants to be asked again: nothing is final.
-            Outcome::Failed(error) if matches!(error.code, ErrorCode::Busy | ErrorCode::RateLimited) => {
+            Outcome::Failed(error) if not_now(&error) => {
                 return Ok(error);
             }
             Outcome::ApprovalRequired { rule, .. } => {

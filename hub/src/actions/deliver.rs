@@ -306,7 +306,7 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let heads = reply.head.map(|answered| (sent, answered));
         let end = match reply.outcome {
-            Outcome::Failed(error) if matches!(error.code, ErrorCode::Busy | ErrorCode::RateLimited) => {
+            Outcome::Failed(error) if not_now(&error) => {
                 return self.try_again(record, entry, need, &error.message).await;
             }
             Outcome::Failed(error) => End::Failed(error),
@@ -344,4 +344,9 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// An answer that says nothing about the request: the node is full, or just stopping.
+pub(super) fn not_now(error: &CommandError) -> bool {
+    matches!(error.code, ErrorCode::Busy | ErrorCode::RateLimited | ErrorCode::Cancelled)
 }

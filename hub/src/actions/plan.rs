@@ -72,7 +72,7 @@ pub(super) fn check(
     params: &Value,
 ) -> Result<Plan, CommandError> {
     let name = view.device.name.clone();
-    if view.device.role != Role::Node {
+    if !view.device.roles.contains(&Role::Node) {
         return Err(CommandError::new(ErrorCode::NotFound, format!("`{name}` is no node")));
     }
     if view.device.state != DeviceState::Accepted {

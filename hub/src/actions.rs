@@ -13,13 +13,16 @@
 //! A state is on disk before it has effects. A hub that was killed goes on with what waited; an action
 //! whose outcome is not known is reported, never repeated.
 
+mod ask;
 mod decide;
 mod deliver;
 mod engine;
+mod observe;
 mod open;
 mod plan;
 mod powered;
 mod record;
+mod settle;
 
 use crate::approvals::audit::Audit;
 use crate::approvals::audit::batch::{Batch, Seen};

@@ -1,9 +1,10 @@
 //! Looking at a request, and deciding.
 
 use super::deliver::{Asked, not_now};
-use super::engine::{Ending, Engine};
-use super::open::{Fresh, lock};
+use super::engine::Engine;
+use super::open::lock;
 use super::record::{self, End, Record};
+use super::settle::Ending;
 use super::{ActionError, ActionState};
 use crate::approvals::audit::Audit;
 use crate::approvals::rows::{self, ShownCard, StoredApproval};
@@ -20,6 +21,10 @@ use hearth_shared::link::Outcome;
 use hearth_shared::reading::RequestId;
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Time that a card must leave whoever looks at it.
+const TO_DECIDE: Duration = Duration::from_secs(45);
 
 /// A decision that may be taken, before anybody else's.
 struct Ready {
@@ -29,7 +34,6 @@ struct Ready {
     seen: Option<Digest>,
     /// The head of the audit log that this person was shown, and under which name it is remembered.
     held: Option<(String, Head)>,
-    fresh: Option<Fresh>,
     grant: Option<Grant>,
 }
 
@@ -51,7 +55,7 @@ impl Engine {
     }
 
     /// See [`super::Actions::card`].
-    pub(super) async fn card(&self, which: &str) -> Result<Card, ActionError> {
+    pub(super) async fn card(self: &Arc<Self>, which: &str) -> Result<Card, ActionError> {
         let stored = self.find(which).await?;
         let id = stored.approval.id;
         let bare = |approval: Approval, head: Head| Card { approval, challenge: None, shown: None, head };
@@ -60,7 +64,15 @@ impl Engine {
         let Some((record, view, connection)) = self.reach(&stored).await?.filter(|_| open) else {
             return Ok(bare(stored.approval, head));
         };
-        match self.ask_challenge(&record, &view, &*connection).await? {
+        let entry = self.adopt(&record);
+        // One challenge a request is open on a node: a second person who looks at the same time must not
+        // void what the first one is about to sign.
+        let open = lock(&entry.fresh).clone().filter(|f| f.lasts(TO_DECIDE));
+        let asked = match open {
+            Some(fresh) => Asked::Fresh(Box::new(fresh)),
+            None => self.ask_challenge(&record, &entry, &view, &*connection).await?,
+        };
+        match asked {
             Asked::Away => Ok(bare(stored.approval, head)),
             Asked::Failed(error) => Err(error.into()),
             Asked::Outcome(sent, reply) => Err(self.ended_meanwhile(&record, sent, *reply).await?.into()),
@@ -133,7 +145,7 @@ impl Engine {
 
     /// See [`super::Actions::decide`].
     pub(super) async fn decide(
-        &self,
+        self: &Arc<Self>,
         which: &str,
         decision: Decision,
         by: Decider,
@@ -150,7 +162,7 @@ impl Engine {
     }
 
     async fn hub_decides(
-        &self,
+        self: &Arc<Self>,
         stored: &StoredApproval,
         decision: Decision,
         who: String,
@@ -163,13 +175,12 @@ impl Engine {
             return Err(ActionError::Changed);
         }
         let held = card.as_ref().filter(|_| seen.is_some()).map(|c| (format!("approver:{who}"), c.head));
-        let mut ready = Ready {
+        let ready = Ready {
             decision,
             by: who,
             by_hub: true,
             seen: card.as_ref().map(|c| c.digest),
             held,
-            fresh: None,
             grant: None,
         };
         if decision == Decision::Deny {
@@ -191,7 +202,7 @@ impl Engine {
             )));
         }
         if approval.checked_on_node {
-            ready.fresh = self.compare(stored, card, decision).await?;
+            self.compare(stored, card, decision).await?;
         }
         Ok(ready)
     }
@@ -199,15 +210,16 @@ impl Engine {
     /// With the node there, a fresh challenge shows at once whether the person saw what would run. With
     /// the node away that is compared when it returns.
     async fn compare(
-        &self,
+        self: &Arc<Self>,
         stored: &StoredApproval,
         card: Option<ShownCard>,
         decision: Decision,
-    ) -> Result<Option<Fresh>, ActionError> {
-        let Some((record, view, connection)) = self.reach(stored).await? else { return Ok(None) };
-        let fresh = match self.ask_challenge(&record, &view, &*connection).await? {
+    ) -> Result<(), ActionError> {
+        let Some((record, view, connection)) = self.reach(stored).await? else { return Ok(()) };
+        let entry = self.adopt(&record);
+        let fresh = match self.ask_challenge(&record, &entry, &view, &*connection).await? {
             Asked::Fresh(fresh) => *fresh,
-            Asked::Away => return Ok(None),
+            Asked::Away => return Ok(()),
             Asked::Failed(error) => return Err(error.into()),
             Asked::Outcome(sent, reply) => {
                 return Err(self.ended_meanwhile(&record, sent, *reply).await?.into());
@@ -224,7 +236,7 @@ impl Engine {
         if decision == Decision::AllowAlways && fresh.challenge.always.is_none() {
             return Err(ActionError::NotEnough("the node can keep no rule for this; allow it once".into()));
         }
-        Ok(Some(fresh))
+        Ok(())
     }
 
     async fn person_decides(
@@ -269,7 +281,7 @@ impl Engine {
         let by = format!("approver: {} ({})", name, &grant.signer.to_string()[..8]);
         let held = Some((format!("approver:{}", grant.signer), card.head));
         let seen = Some(card.digest);
-        Ok(Ready { decision, by, by_hub: false, seen, held, fresh: None, grant: Some(grant) })
+        Ok(Ready { decision, by, by_hub: false, seen, held, grant: Some(grant) })
     }
 
     /// The first decision wins.
@@ -287,7 +299,7 @@ impl Engine {
             ],
         );
         let entry = self.open.get(&id);
-        let Ready { decision, by, by_hub, seen, held, fresh, grant } = ready;
+        let Ready { decision, by, by_hub, seen, held, grant } = ready;
         let (won, stored) = self
             .store
             .write(move |t| {
@@ -299,7 +311,6 @@ impl Engine {
                         record::advance(t, &id, &[ActionState::Asking], ActionState::Granted, None)?;
                         // The driver looks here when it wakes; nobody but the winner gets this far.
                         if let Some(entry) = &entry {
-                            *lock(&entry.fresh) = fresh;
                             *lock(&entry.grant) = grant;
                             entry.forget_tries();
                         }

@@ -1,9 +1,10 @@
 //! From a decision to the node: the grant over a fresh challenge.
 
 use super::ActionState;
-use super::engine::{Ending, Engine, away};
+use super::engine::{Engine, away};
 use super::open::{Entry, Fresh, lock};
 use super::record::{self, End, Record};
+use super::settle::Ending;
 use crate::approvals::audit::Audit;
 use crate::approvals::rows::{self, StoredApproval};
 use crate::bus::Event;
@@ -21,6 +22,10 @@ use tokio::time::Instant;
 
 /// Grants for one decision. Each needs a fresh challenge; nothing was started before.
 pub(super) const MAX_TRIES: u32 = 3;
+/// Time a grant may take to the node.
+const ON_THE_WAY: Duration = Duration::from_secs(10);
+/// Wait for another conversation with the node about the same request.
+const BUSY_WAIT: Duration = Duration::from_secs(15);
 /// Pause before the next.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -37,18 +42,29 @@ pub(super) enum Asked {
 }
 
 impl Engine {
-    /// Fetches a challenge and checks that it is about this request.
+    /// Fetches a challenge and checks that it is about this request. An earlier one is void on the node.
     pub(super) async fn ask_challenge(
         &self,
         record: &Record,
+        entry: &Entry,
         view: &NodeView,
         connection: &dyn NodeConnection,
     ) -> Result<Asked, StoreError> {
+        let Ok(permit) = tokio::time::timeout(BUSY_WAIT, entry.talk.acquire()).await else {
+            let message = "the node is being asked about this request already; try again";
+            return Ok(Asked::Failed(CommandError::new(ErrorCode::Busy, message)));
+        };
+        let _permit = permit.map_err(|_| StoreError::Closed)?;
         let head = self.audit.head().await?;
+        lock(&entry.fresh).take();
         let at = Instant::now();
         Ok(match connection.ask_challenge(record.invoke(head)).await {
             Ok(Ok(signed)) => match self.check_challenge(record, view, &signed) {
-                Ok(challenge) => Asked::Fresh(Box::new(Fresh { signed, challenge, at })),
+                Ok(challenge) => {
+                    let fresh = Fresh { signed, challenge, at };
+                    *lock(&entry.fresh) = Some(fresh.clone());
+                    Asked::Fresh(Box::new(fresh))
+                }
                 Err(error) => Asked::Failed(error),
             },
             Ok(Err(reply)) => Asked::Outcome(head, Box::new(reply)),
@@ -169,7 +185,7 @@ impl Engine {
         connection: &dyn NodeConnection,
     ) -> Result<Option<Grant>, StoreError> {
         let need = stored.approval.need;
-        let ready = lock(&entry.fresh).take().filter(Fresh::usable);
+        let ready = lock(&entry.fresh).take().filter(|f| f.lasts(ON_THE_WAY));
         let fresh = match ready {
             Some(fresh) => fresh,
             None => {
@@ -181,7 +197,7 @@ impl Engine {
                         return Ok(None);
                     }
                 };
-                match self.ask_challenge(record, &view, connection).await? {
+                match self.ask_challenge(record, entry, &view, connection).await? {
                     Asked::Fresh(fresh) => *fresh,
                     Asked::Away => {
                         self.pause(entry, PAUSE).await;
@@ -252,11 +268,21 @@ impl Engine {
             .await?;
         let Some(head) = head else { return Ok(()) };
         self.bus.emit(Event::ActionChanged { id });
+        let permit = entry.talk.acquire().await.map_err(|_| StoreError::Closed)?;
         let reply = connection.grant(id, grant, record.timeout).await;
-        if let Ok(NodeReply { outcome: Outcome::Failed(error), .. }) = &reply
-            && error.code == ErrorCode::GrantRefused
-        {
-            return self.refused(record, entry, &error.message).await;
+        drop(permit);
+        // Neither was anything started, nor (when the link is full) sent.
+        let refusal = match &reply {
+            Ok(NodeReply { outcome: Outcome::Failed(error), .. })
+                if error.code == ErrorCode::GrantRefused =>
+            {
+                Some(error.message.clone())
+            }
+            Err(error) if error.code == ErrorCode::Busy => Some(error.message.clone()),
+            _ => None,
+        };
+        if let Some(why) = refusal {
+            return self.refused(record, entry, &why).await;
         }
         self.settle(record, entry, head, reply).await
     }

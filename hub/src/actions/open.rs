@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -33,10 +33,9 @@ pub(super) struct Fresh {
 }
 
 impl Fresh {
-    /// Whether the node will still take a grant for it, with time to spare for the way.
-    pub(super) fn usable(&self) -> bool {
-        self.at.elapsed() + Duration::from_secs(10)
-            < Duration::from_millis(u64::from(self.challenge.valid_ms))
+    /// Whether the node will still take a grant for it when somebody needs this long until then.
+    pub(super) fn lasts(&self, time: Duration) -> bool {
+        self.at.elapsed() + time < Duration::from_millis(u64::from(self.challenge.valid_ms))
     }
 }
 
@@ -49,7 +48,9 @@ pub(super) struct Entry {
     pub(super) wake: Notify,
     /// Withdraws an action that is not on disk.
     pub(super) cancel: CancellationToken,
-    /// Set by a decision, used by the driver at once.
+    /// One conversation with the node about this request at a time: links refuse a second one.
+    pub(super) talk: Semaphore,
+    /// The challenge that the node holds open, as far as is known.
     pub(super) fresh: Mutex<Option<Fresh>>,
     /// A person's grant on its way to the node.
     pub(super) grant: Mutex<Option<Grant>>,
@@ -147,10 +148,12 @@ impl Open {
         lock(&self.table).entries.remove(id);
     }
 
-    /// Wakes drivers of a node, or all.
-    pub(super) fn wake(&self, node: Option<&DeviceId>) {
+    /// A node came or was removed: wakes the drivers of its actions, or of all. What it held open before
+    /// may be void.
+    pub(super) fn node_changed(&self, node: Option<&DeviceId>) {
         for entry in lock(&self.table).entries.values() {
             if node.is_none_or(|n| *n == entry.node) {
+                lock(&entry.fresh).take();
                 entry.wake.notify_one();
             }
         }
@@ -185,6 +188,7 @@ impl Table {
             node,
             wake: Notify::new(),
             cancel: CancellationToken::new(),
+            talk: Semaphore::new(1),
             fresh: Mutex::default(),
             grant: Mutex::default(),
             restored,

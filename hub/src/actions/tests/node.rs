@@ -17,7 +17,7 @@ use hearth_shared::identity::{DeviceId, Digest, Nonce, SecretKey};
 use hearth_shared::link::{CommandDecl, Declaration, Invoke, Outcome, PartDecl};
 use hearth_shared::reading::{BootId, RequestId};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// Where the link (or the node) dies, once.
@@ -55,6 +55,7 @@ pub(super) struct FakeNode {
     kind: LinkKind,
     state: Mutex<State>,
     pub(super) device_state: Mutex<DeviceState>,
+    under_way: Mutex<HashSet<RequestId>>,
     pub(super) cancelled: tokio_util::sync::CancellationToken,
 }
 
@@ -106,6 +107,7 @@ impl FakeNode {
                 stall: false,
             }),
             device_state: Mutex::new(DeviceState::Accepted),
+            under_way: Mutex::default(),
             cancelled: tokio_util::sync::CancellationToken::new(),
         })
     }
@@ -340,7 +342,9 @@ impl FakeNode {
             declared,
             approved,
             pending: Vec::new(),
+            refused: Vec::new(),
             pending_request: None,
+            pending_ms: None,
             caps: Vec::new(),
             approvers: self.approvers.clone(),
             connected,
@@ -354,9 +358,32 @@ impl FakeNode {
 #[derive(Debug)]
 struct Link(Arc<FakeNode>);
 
+/// A link carries one exchange about a request at a time.
+struct Exchange<'a>(&'a FakeNode, RequestId);
+
+impl<'a> Exchange<'a> {
+    async fn begin(node: &'a FakeNode, request: RequestId) -> Result<Self, CommandError> {
+        if !node.under_way.lock().unwrap().insert(request) {
+            return Err(CommandError::new(ErrorCode::Busy, "under way already"));
+        }
+        let exchange = Self(node, request);
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        Ok(exchange)
+    }
+}
+
+impl Drop for Exchange<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.lock().unwrap().remove(&self.1);
+    }
+}
+
 impl NodeConnection for Link {
     fn invoke(&self, invoke: Invoke) -> BoxFuture<'_, Result<NodeReply, CommandError>> {
         Box::pin(async move {
+            let _exchange = Exchange::begin(&self.0, invoke.request).await?;
             if self.0.with(|s| s.stall) {
                 self.0.cancelled.cancelled().await;
                 return Err(CommandError::new(ErrorCode::Cancelled, "stopped"));
@@ -368,7 +395,10 @@ impl NodeConnection for Link {
         &self,
         invoke: Invoke,
     ) -> BoxFuture<'_, Result<Result<SignedChallenge, NodeReply>, CommandError>> {
-        Box::pin(async move { self.0.do_challenge(&invoke) })
+        Box::pin(async move {
+            let _exchange = Exchange::begin(&self.0, invoke.request).await?;
+            self.0.do_challenge(&invoke)
+        })
     }
     fn grant(
         &self,
@@ -376,7 +406,10 @@ impl NodeConnection for Link {
         grant: Grant,
         _: std::time::Duration,
     ) -> BoxFuture<'_, Result<NodeReply, CommandError>> {
-        Box::pin(async move { self.0.do_grant(request, &grant) })
+        Box::pin(async move {
+            let _exchange = Exchange::begin(&self.0, request).await?;
+            self.0.do_grant(request, &grant)
+        })
     }
     fn cancel(&self, _: RequestId) {
         self.0.cancelled.cancel();

@@ -221,7 +221,9 @@ impl Actions {
             approvers: tokio::sync::watch::Sender::new(0),
         });
         let attendant = engine.clone();
-        engine.tasks.spawn(async move { attendant.attend().await });
+        // From now on: a node that connects before the task first runs must not be missed.
+        let events = engine.bus.subscribe();
+        engine.tasks.spawn(async move { attendant.attend(events).await });
         Self { engine, nodes: None }
     }
 

@@ -269,6 +269,8 @@ impl Engine {
         let Some(head) = head else { return Ok(()) };
         self.bus.emit(Event::ActionChanged { id });
         let permit = entry.talk.acquire().await.map_err(|_| StoreError::Closed)?;
+        // Whatever the node says, this challenge is used up.
+        lock(&entry.fresh).take();
         let reply = connection.grant(id, grant, record.timeout).await;
         drop(permit);
         // Neither was anything started, nor (when the link is full) sent.

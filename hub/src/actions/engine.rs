@@ -163,8 +163,7 @@ impl Engine {
     }
 
     /// Background work: wakes drivers when nodes come, saves the powered clock, deletes what is old.
-    pub(super) async fn attend(&self) {
-        let mut events = self.bus.subscribe();
+    pub(super) async fn attend(&self, mut events: broadcast::Receiver<Event>) {
         let mut save = tokio::time::interval(SAVE_EVERY);
         let mut prune = tokio::time::interval(PRUNE_EVERY);
         loop {

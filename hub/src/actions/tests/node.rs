@@ -45,6 +45,7 @@ struct State {
     head: Head,
     die: Option<Die>,
     stall: bool,
+    died: Arc<tokio::sync::Notify>,
 }
 
 #[derive(Debug)]
@@ -105,6 +106,7 @@ impl FakeNode {
                 head: Head::default(),
                 die: None,
                 stall: false,
+                died: Arc::default(),
             }),
             device_state: Mutex::new(DeviceState::Accepted),
             under_way: Mutex::default(),
@@ -144,6 +146,11 @@ impl FakeNode {
     pub(super) fn die_at(&self, die: Die) {
         self.with(|s| s.die = Some(die));
     }
+    /// Waits until it died as [`FakeNode::die_at`] told.
+    pub(super) async fn dead(&self) {
+        let died = self.with(|s| s.died.clone());
+        tokio::time::timeout(super::PATIENCE, died.notified()).await.unwrap();
+    }
     pub(super) fn stall(&self) {
         self.with(|s| s.stall = true);
     }
@@ -167,6 +174,7 @@ impl FakeNode {
     fn died(state: &mut State) -> Result<NodeReply, CommandError> {
         state.connected = false;
         state.die = None;
+        state.died.notify_one();
         Err(CommandError::new(ErrorCode::NotConnected, "the link died"))
     }
 

@@ -146,6 +146,7 @@ async fn a_lost_link_leads_to_the_stored_result_or_to_an_unknown_outcome() {
             let id = hub.asking(world.write()).await;
             world.node.die_at(die);
             hub.owner(id, Decision::AllowOnce).await.unwrap();
+            world.node.dead().await;
             hub.until(id, ActionState::Running).await;
             if restart_hub {
                 hub.stop().await;
@@ -175,6 +176,7 @@ async fn a_persons_grant_that_was_lost_is_asked_for_again() {
         .decide(&which, Decision::AllowOnce, signed(&world.person, &card, Decision::AllowOnce))
         .await
         .unwrap();
+    world.node.dead().await;
     hub.until(id, ActionState::Running).await;
     hub.stop().await;
     let hub = world.start().await;
@@ -212,6 +214,7 @@ async fn withdrawn_after_it_was_sent_it_is_not_sent_again() {
     let id = hub.asking(world.write()).await;
     world.node.die_at(Die::BeforeStart);
     hub.owner(id, Decision::AllowOnce).await.unwrap();
+    world.node.dead().await;
     hub.until(id, ActionState::Running).await;
     hub.actions.cancel(id, "terminal: owner").await.unwrap();
     assert_eq!(hub.code(id).await, ErrorCode::OutcomeUnknown);

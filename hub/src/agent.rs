@@ -14,6 +14,7 @@
 //! | `run` | one run from its lane to its reply |
 //! | `act` | one call to a node or the history, with the waiting |
 //! | `respond`, `wording` | what an intent does, and the words of its reply |
+//! | `model`, `tools`, `providers` | the tool loop with a language model |
 //! | `lanes`, `ledger`, `events` | order, the database, what is told on the bus |
 
 mod act;
@@ -21,10 +22,13 @@ mod events;
 pub mod intents;
 mod lanes;
 mod ledger;
+mod model;
+mod providers;
 mod respond;
 mod run;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod wording;
 
 use crate::actions::Actions;

@@ -207,8 +207,8 @@ pub enum Cannot {
 pub enum Parsed {
     /// One thing is meant. `certain`: every word was understood.
     Intent { intent: Intent, certain: bool },
-    /// Two or more could be meant.
-    Ambiguous(Question),
+    /// Two or more could be meant. `certain`: every other word was understood.
+    Ambiguous { question: Question, certain: bool },
     /// Understood, and impossible.
     Cannot(Cannot),
     /// Not a request the grammar knows.

@@ -13,7 +13,7 @@ use crate::store::now_ms;
 use hearth_shared::command::gpio::PinState;
 use hearth_shared::command::sensor::{ReadResult, SensorInfo};
 use hearth_shared::command::system::InfoResult;
-use hearth_shared::identity::DeviceId;
+use hearth_shared::identity::{DeviceId, Digest};
 use jiff::Zoned;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -78,6 +78,13 @@ impl RunTask {
         if let Some(intent) = self.understood_before().await? {
             return self.fulfil(intent, &nodes).await;
         }
+        let model = self.parts.model()?;
+        if let Some(model) = &model
+            && self.resumed
+            && self.find_line(&self.line_id("turn-0")).await?.is_some()
+        {
+            return self.converse(model, &nodes).await;
+        }
         let key = &self.new.session_key;
         let open = self.parts.ledger.question(key).await?;
         let answered = open.as_ref().and_then(|q| answer(&self.new.text, q));
@@ -86,20 +93,21 @@ impl RunTask {
             None => parse(&self.new.text, &world, &Zoned::now()),
         };
         match parsed {
-            Parsed::Intent { intent, certain } if certain || self.parts.config.agent.model.is_none() => {
-                self.parts.ledger.ask(key, None).await?;
+            Parsed::Intent { intent, certain } if certain || model.is_none() => {
                 let body = serde_json::to_string(&intent).map_err(|e| RunError::Told(e.to_string()))?;
                 self.parts.ledger.begin(&self.new.run_id, UNDERSTOOD, body).await?;
+                self.parts.ledger.ask(key, None).await?;
                 self.fulfil(intent, &nodes).await
             }
-            Parsed::Ambiguous(question) => {
+            Parsed::Ambiguous { question, certain } if certain || model.is_none() => {
                 self.parts.ledger.ask(key, Some(&question)).await?;
                 Ok(self.text(wording::ask(&question)))
             }
-            Parsed::Cannot(cannot) if self.parts.config.agent.model.is_none() => {
-                Ok(self.text(wording::cannot(self.lang(), &cannot)))
-            }
-            _ => Ok(self.text(wording::not_understood(self.lang(), &self.new.text, &world))),
+            parsed => match (model, parsed) {
+                (Some(model), _) => self.converse(&model, &nodes).await,
+                (None, Parsed::Cannot(cannot)) => Ok(self.text(wording::cannot(self.lang(), &cannot))),
+                (None, _) => Ok(self.text(wording::not_understood(self.lang(), &self.new.text, &world))),
+            },
         }
     }
 
@@ -119,7 +127,7 @@ impl RunTask {
 
     fn call_of(&self, id: &str, node: DeviceId, node_name: &str, command: &str, params: Value) -> Call {
         Call {
-            id: format!("{}-{id}", self.new.run_id),
+            id: format!("{}-{id}", &Digest::of(self.new.run_id.as_bytes()).to_string()[..12]),
             node,
             node_name: node_name.to_owned(),
             command: command.to_owned(),

@@ -167,7 +167,7 @@ impl RunTask {
         self.parts.sessions.append(&self.new.session_key, message).await
     }
 
-    async fn find_line(&self, id: &str) -> Result<Option<Message>, StoreError> {
+    pub(super) async fn find_line(&self, id: &str) -> Result<Option<Message>, StoreError> {
         let (lines, _) = self.parts.sessions.history(&self.new.session_key, LOOK_BACK, 0).await?;
         Ok(lines.into_iter().rev().find(|l| l.id == id))
     }

@@ -32,7 +32,10 @@ fn settle(words: &mut Words, candidates: Vec<Candidate>, mention: Mention, kind:
     }
     match pick(words, candidates, mention) {
         Pick::One(intent) => done(words, intent),
-        Pick::Many(choices) => Some(Parsed::Ambiguous(Question { lang: words.lang, choices })),
+        Pick::Many(choices) => Some(Parsed::Ambiguous {
+            question: Question { lang: words.lang, choices },
+            certain: words.left().is_empty(),
+        }),
         Pick::NoSuch(asked) => Some(Parsed::Cannot(Cannot::NoSuch { kind, asked, known })),
         Pick::Nothing => Some(Parsed::Cannot(Cannot::None { kind })),
     }

@@ -69,7 +69,7 @@ fn short(text: &str, world: &World) -> String {
         Parsed::Intent { intent, certain } => {
             format!("{}{}", intent_short(&intent), if certain { "" } else { " ~" })
         }
-        Parsed::Ambiguous(q) => {
+        Parsed::Ambiguous { question: q, .. } => {
             let labels: Vec<String> = q.choices.into_iter().map(|c| c.label).collect();
             format!("? {}", labels.join(" | "))
         }
@@ -345,7 +345,7 @@ fn other_talk_is_not_understood() {
 
 #[test]
 fn questions_and_their_answers() {
-    let Parsed::Ambiguous(question) = parse("take a picture", &two(), &now()) else { panic!() };
+    let Parsed::Ambiguous { question, .. } = parse("take a picture", &two(), &now()) else { panic!() };
     let stored = serde_json::to_string(&question).unwrap();
     let question: Question = serde_json::from_str(&stored).unwrap();
     for (text, wanted) in [
@@ -369,7 +369,7 @@ fn questions_and_their_answers() {
     for text in ["greenhouse", "the fourth", "4", "how warm is the garage?", "yes", "turn on the pump", ""] {
         assert_eq!(answer(text, &question), None, "{text}");
     }
-    let Parsed::Ambiguous(confirm) = parse("turn it on", &one(), &now()) else { panic!() };
+    let Parsed::Ambiguous { question: confirm, .. } = parse("turn it on", &one(), &now()) else { panic!() };
     for text in ["yes", "是", "pump", "the pump", "1"] {
         assert!(answer(text, &confirm).is_some(), "{text}");
     }
@@ -391,7 +391,7 @@ proptest! {
     ]), 0..14)) {
         let text = picks.join(" ");
         let parsed = parse(&text, &two(), &now());
-        if let Parsed::Ambiguous(q) = parsed {
+        if let Parsed::Ambiguous { question: q, .. } = parsed {
             prop_assert!(!q.choices.is_empty() && q.choices.len() <= 9);
             let _ = answer(&text, &q);
         }

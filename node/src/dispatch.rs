@@ -206,6 +206,10 @@ impl<B: Runs> Inner<B> {
                 self.run(invoke, known.fingerprint, prepared, authority, flight).await
             }
             Ok((Ok(Ruling::Ask { need, rule }), prepared)) => {
+                // What observes is journalled only when somebody decided on it.
+                if !effect && let Some(ended) = self.recall(invoke.request, Some(known.fingerprint)).await {
+                    return ended;
+                }
                 let class = prepared.invocation.class();
                 let note = serde_json::json!({ "need": need, "rule": rule });
                 let head = self.note("request.asked", invoke, note).await;
@@ -380,7 +384,8 @@ impl<B: Runs> Inner<B> {
             return cancelled().into();
         }
         let request = invoke.request;
-        let effect = prepared.invocation.class() != Class::Observe;
+        let observes = prepared.invocation.class() == Class::Observe;
+        let effect = !observes || matches!(authority, Authority::Grant { .. });
         let timeout = time_limit(invoke.timeout_ms);
         let mut prepared = prepared;
         if effect {
@@ -400,7 +405,7 @@ impl<B: Runs> Inner<B> {
         let started = Instant::now();
         let run = self.board.run(prepared, timeout, flight.cancel.clone());
         let result = tokio::time::timeout(timeout + STOP_GRACE, run).await.unwrap_or_else(|_| {
-            let code = if effect { ErrorCode::OutcomeUnknown } else { ErrorCode::Timeout };
+            let code = if observes { ErrorCode::Timeout } else { ErrorCode::OutcomeUnknown };
             let seconds = timeout.as_secs();
             Err(CommandError::new(
                 code,

@@ -136,7 +136,7 @@ impl Guard {
         let guard = Self {
             key,
             boot,
-            clock: Clock::new(store.get("powered")?.unwrap_or(0)),
+            clock: Clock::new(store.get("powered")?.unwrap_or(0), config.trust_clock),
             kept: Kept::open(state_dir)?,
             store,
             writing: Mutex::new(()),
@@ -277,7 +277,7 @@ impl Guard {
         let uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
         let context = Context {
             person_in_force: view.person,
-            minute_utc: clock::minute_utc(),
+            minute_utc: self.clock.minute_utc(),
             uses: Some(&uses),
             powered_ms: self.clock.powered_ms(),
         };

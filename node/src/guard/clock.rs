@@ -9,21 +9,29 @@ use rustix::time::{ClockId, clock_gettime};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// systemd-timesyncd leaves this file while the clock is set by the network; chrony and ntpd set up by
-/// Debian provide `time-sync.target` but no file, so that with them calendar rules stay off.
+/// systemd-timesyncd leaves this file while the clock is set by the network. With chrony or a clock chip
+/// the owner sets `trust_clock`.
 const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 
 #[derive(Debug)]
 pub(super) struct Clock {
     started_ms: u64,
     powered_before_ms: u64,
+    /// The owner says that the machine's clock is right.
+    trusted: bool,
     /// Tests move time with it.
     skew_ms: AtomicU64,
 }
 
 impl Clock {
-    pub(super) fn new(powered_before_ms: u64) -> Self {
-        Self { started_ms: boottime_ms(), powered_before_ms, skew_ms: AtomicU64::new(0) }
+    pub(super) fn new(powered_before_ms: u64, trusted: bool) -> Self {
+        Self { started_ms: boottime_ms(), powered_before_ms, trusted, skew_ms: AtomicU64::new(0) }
+    }
+
+    /// Minute of the day in UTC, when the clock is known to be right.
+    pub(super) fn minute_utc(&self) -> Option<u16> {
+        let right = self.trusted || std::path::Path::new(SYNCHRONIZED).exists();
+        right.then(|| ((wall_ms() / 60_000) % 1440) as u16)
     }
 
     /// Milliseconds since this was made, on the boot clock.
@@ -50,9 +58,4 @@ fn boottime_ms() -> u64 {
 /// Unix milliseconds by the machine's clock, right or wrong.
 pub(super) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(0))
-}
-
-/// Minute of the day in UTC, when the clock is set by the network.
-pub(super) fn minute_utc() -> Option<u16> {
-    std::path::Path::new(SYNCHRONIZED).exists().then(|| ((wall_ms() / 60_000) % 1440) as u16)
 }

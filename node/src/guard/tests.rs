@@ -24,8 +24,11 @@ impl Node {
 
     fn open(&self) -> Arc<Guard> {
         let boot = BootId::fresh().unwrap();
-        Guard::open(self.database(), Arc::clone(&self.key), boot, &Config::default(), self.dir.path())
-            .unwrap()
+        let opened =
+            Guard::open(self.database(), Arc::clone(&self.key), boot, &Config::default(), self.dir.path());
+        let guard = opened.unwrap();
+        guard.record_start().unwrap();
+        guard
     }
 }
 

@@ -128,6 +128,26 @@ async fn a_grant_sent_twice_at_once_runs_once() {
 }
 
 #[tokio::test]
+async fn a_look_that_a_person_allowed_is_stored_like_an_effect() {
+    let rig = Rig::new("[policy]\nobserve = 'hub'\n");
+    let look = invoke(1, "gpio.list", "{}");
+    assert_eq!(asked(&rig.invoke(&look).await), Need::Hub);
+    let (_, signed) = rig.ask(&look).await;
+    let grant = Grant::sign(&rig.person, signed.digest(), Decision::AllowAlways, 1);
+    assert_eq!(done(&rig.grant(request(1), grant.clone()).await), r#"{"run":1}"#);
+    assert_eq!(done(&rig.grant(request(1), grant).await), r#"{"run":1}"#);
+    assert_eq!((rig.audited("grant.accepted"), rig.audited("always.stored")), (1, 1));
+    // From now on it looks without asking, and leaves no record of each look.
+    let before = rig.guard.head();
+    done(&rig.invoke(&invoke(2, "gpio.list", "{}")).await);
+    assert_eq!(rig.guard.head(), before);
+    let no = rig.decide(&invoke(3, "gpio.read", r#"{"pin":"pump"}"#), &rig.hub, Decision::Deny).await;
+    assert_eq!(failed(&no).code, ErrorCode::ApprovalDenied);
+    let again = rig.invoke(&invoke(3, "gpio.read", r#"{"pin":"pump"}"#)).await;
+    assert_eq!(failed(&again).code, ErrorCode::ApprovalDenied);
+}
+
+#[tokio::test]
 async fn a_long_result_is_stored_whole() {
     let rig = Rig::new(LET_PULSE);
     let outcome = Outcome::Done { result: format!("{:?}", "x".repeat(150_000)) };

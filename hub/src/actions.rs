@@ -461,4 +461,4 @@ async fn take(engine: &Arc<engine::Engine>, request: ActionRequest) -> Result<Re
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,6 @@
 //! Requests from the question to the outcome, against a node in memory and a real database.
 
-mod node;
+pub(crate) mod node;
 mod restarts;
 
 use super::*;

@@ -49,7 +49,7 @@ struct State {
 }
 
 #[derive(Debug)]
-pub(super) struct FakeNode {
+pub(crate) struct FakeNode {
     pub(super) key: SecretKey,
     pub(super) approvers: ApproverSet,
     hub: DeviceId,
@@ -73,7 +73,7 @@ pub(super) const SURFACE: &[&str] = &[
 ];
 
 impl FakeNode {
-    pub(super) fn new(hub: &SecretKey, person: &SecretKey, kind: LinkKind) -> Arc<Self> {
+    pub(crate) fn new(hub: &SecretKey, person: &SecretKey, kind: LinkKind) -> Arc<Self> {
         let entry = |key: &SecretKey, kind, name: &str| Approver {
             key: key.public(),
             kind,
@@ -294,7 +294,7 @@ impl FakeNode {
         })
     }
 
-    pub(super) fn view(&self) -> NodeView {
+    pub(crate) fn view(&self) -> NodeView {
         let (connected, needs) = self.with(|s| (s.connected, s.needs.clone()));
         let hearth = self.kind == LinkKind::Hearth;
         let declared: Vec<String> = if hearth {

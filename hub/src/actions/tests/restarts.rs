@@ -281,3 +281,41 @@ async fn a_changed_record_is_named() {
     );
     hub.stop().await;
 }
+
+#[tokio::test]
+async fn stopped_at_any_moment_every_request_still_runs_exactly_once() {
+    let world = World::new();
+    let mut ids = Vec::new();
+    for round in 0..20 {
+        let hub = world.start().await;
+        let mut events = hub.bus.subscribe();
+        let params = json!({"pin": "pump", "value": round % 2 == 0});
+        let request = world.request("gpio.write", params);
+        ids.push(hub.actions.submit(request).await.unwrap());
+        // A little further every time, in the middle of whatever is going on then.
+        for _ in 0..round {
+            match tokio::time::timeout(Duration::from_millis(300), events.recv()).await {
+                Ok(Ok(Event::ApprovalRequested { id })) => drop(hub.owner(id, Decision::AllowOnce).await),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        hub.stop().await;
+    }
+    let hub = world.start().await;
+    let mut events = hub.bus.subscribe();
+    for id in &ids {
+        loop {
+            let action = hub.actions.get(*id).await.unwrap().unwrap();
+            match action.state {
+                ActionState::Done => break,
+                ActionState::Failed => panic!("{action:?}"),
+                ActionState::Asking => drop(hub.owner(*id, Decision::AllowOnce).await),
+                _ => drop(tokio::time::timeout(PATIENCE, events.recv()).await.expect("it goes on")),
+            }
+        }
+    }
+    assert_eq!(world.node.runs().len(), ids.len());
+    assert!(hub.audit.verify().await.unwrap().is_sound());
+    hub.stop().await;
+}

@@ -75,7 +75,7 @@ pub struct Approval {
     pub status: ApprovalStatus,
     /// Unix milliseconds.
     pub created_ms: u64,
-    /// Unix milliseconds, at the present pace of powered time.
+    /// Unix milliseconds: if the hub stays on until then. Once decided, the time of the decision.
     pub expires_ms: u64,
     /// The decision, who took it, and when.
     pub decision: Option<Decision>,

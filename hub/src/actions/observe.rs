@@ -5,13 +5,14 @@ use super::open::Entry;
 use super::record::{self, End, Record};
 use super::settle::outcome_word;
 use super::{Action, ActionState};
+use crate::approvals::audit::Audit;
 use crate::approvals::audit::batch::Seen;
 use crate::bus::Event;
 use crate::nodes::NodeReply;
 use crate::store::{StoreError, now_ms};
 use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::link::Outcome;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tracing::Instrument as _;
 
@@ -77,8 +78,14 @@ impl Engine {
     }
 
     async fn make_durable(&self, record: &Record) -> Result<(), StoreError> {
+        let body = self.audit_body(record, &[("reason", json!(record.reason))]);
         let record = record.clone();
-        self.store.write(move |t| record::insert(t, &record, None).map(drop)).await
+        self.store
+            .write(move |t| {
+                record::insert(t, &record, None)?;
+                Audit::append_in(t, "action.submitted", &body).map(drop)
+            })
+            .await
     }
 
     fn finish_in_memory(&self, action: &mut Action, end: End) {

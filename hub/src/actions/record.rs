@@ -7,7 +7,7 @@ use crate::store::{StoreError, now_ms};
 use hearth_shared::chain::Head;
 use hearth_shared::command::{Class, Need};
 use hearth_shared::error::CommandError;
-use hearth_shared::identity::{DeviceId, Digest};
+use hearth_shared::identity::{DeviceId, Digest, display_safe};
 use hearth_shared::limits::{EFFECT_KEY_TTL_MS, MAX_REASON_CHARS, MAX_TIMEOUT_MS};
 use hearth_shared::link::Invoke;
 use hearth_shared::reading::{Correlation, RequestId};
@@ -16,6 +16,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::time::Duration;
+
+/// A requester's name, in characters.
+const MAX_REQUESTER_CHARS: usize = 128;
 
 /// An action with what only the hub itself needs to know.
 #[derive(Debug, Clone)]
@@ -38,7 +41,7 @@ pub(super) struct Record {
 
 impl Record {
     pub(super) fn new(id: RequestId, request: ActionRequest, plan: super::plan::Plan) -> Self {
-        let reason = request.reason.map(|r| r.trim().chars().take(MAX_REASON_CHARS).collect::<String>());
+        let reason = request.reason.map(|r| display_safe(r.trim(), MAX_REASON_CHARS));
         let timeout = request.timeout.clamp(Duration::from_millis(1), Duration::from_millis(MAX_TIMEOUT_MS));
         Self {
             action: Action {
@@ -59,7 +62,7 @@ impl Record {
             checked_on_node: plan.view.checks_grants(),
             class: plan.class,
             raise: plan.raise,
-            requester: request.requester,
+            requester: display_safe(&request.requester, MAX_REQUESTER_CHARS),
             requester_device: request.requester_device,
             reason: reason.filter(|r| !r.is_empty()),
             timeout,

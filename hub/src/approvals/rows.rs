@@ -227,7 +227,7 @@ fn read(row: &Row<'_>, powered: u64) -> Result<StoredApproval, StoreError> {
             session_key: maybe("session_key")?,
             status: from_word(text("status")?)?,
             created_ms: row.get::<_, i64>("created_ms")? as u64,
-            expires_ms: decided_ms.unwrap_or_else(now_ms) + deadline.saturating_sub(powered),
+            expires_ms: decided_ms.unwrap_or_else(|| now_ms() + deadline.saturating_sub(powered)),
             decision: maybe("decision")?.map(from_word).transpose()?,
             decided_by: maybe("decided_by")?,
             decided_ms,

@@ -135,6 +135,7 @@ impl Hub {
             tasks.clone(),
         );
         let router = Router::new(store.clone(), sessions.clone(), agent.clone());
+        nodes.start();
         actions.resume().await?;
         agent.resume().await?;
         Ok(Arc::new(Self {

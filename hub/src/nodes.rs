@@ -11,6 +11,7 @@ pub mod media;
 mod outbox;
 pub mod readings;
 mod registry;
+mod retention;
 mod surface;
 
 use crate::approvals::audit::Audit;
@@ -218,12 +219,14 @@ struct Inner {
     live: Mutex<HashMap<DeviceId, registry::Live>>,
     /// The card is full: clean up now.
     wake_retention: tokio::sync::Notify,
+    figures: Mutex<retention::Figures>,
 }
 
 pub use registry::Attached;
+pub use retention::Usage;
 
 impl Nodes {
-    /// Puts the parts together.
+    /// Puts the parts together; [`Nodes::start`] begins the background work.
     #[must_use]
     #[allow(clippy::too_many_arguments)]
     pub fn new(
@@ -259,6 +262,7 @@ impl Nodes {
             tick,
             live,
             wake_retention,
+            figures: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -295,3 +299,6 @@ struct Parts {
     config: Arc<Config>,
     tasks: Tasks,
 }
+
+#[cfg(test)]
+mod tests;

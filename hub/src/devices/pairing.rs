@@ -287,6 +287,12 @@ impl Devices {
         self.desk().get(request_id).map(|w| w.settled.subscribe())
     }
 
+    /// Whether the person at the node confirmed the words of a waiting request.
+    #[must_use]
+    pub fn is_confirmed(&self, request_id: &str) -> bool {
+        self.desk().get(request_id).is_some_and(|w| w.confirmed)
+    }
+
     /// The device that waited has gone; its words are void.
     pub fn withdraw(&self, request_id: &str) {
         let gone = self.desk().take(request_id);

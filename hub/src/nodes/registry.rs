@@ -4,7 +4,7 @@ use super::surface::{self, NodeRow};
 use super::{Arrival, NodeConnection, NodeError, NodeView, Nodes};
 use crate::bus::Event;
 use crate::devices::{self, DeviceError, DeviceState};
-use crate::store::now_ms;
+use crate::store::{StoreError, now_ms};
 use hearth_shared::connect::Role;
 use hearth_shared::frame::close;
 use hearth_shared::identity::DeviceId;
@@ -162,7 +162,15 @@ impl Nodes {
     pub async fn attach(&self, arrival: Arrival) -> Result<Attached, NodeError> {
         let device = arrival.device.id;
         let mut attached = self.claim(&arrival).await?;
-        let changed = surface::store_arrival(&self.inner.store, &arrival).await?;
+        let changed = match surface::store_arrival(&self.inner.store, &arrival).await {
+            // A full card keeps nobody out: what is approved is known already.
+            Err(NodeError::Store(StoreError::Full)) => {
+                self.inner.wake_retention.notify_one();
+                let known = self.inner.devices.get(device).await?.is_some();
+                surface::Changed { known, ..surface::Changed::default() }
+            }
+            other => other?,
+        };
         // Between admission and here the device may have been removed: its row is the truth.
         if !changed.known {
             return Err(NodeError::Unknown(device.short()));
@@ -173,7 +181,9 @@ impl Nodes {
         if let Some(request_id) = changed.new_request {
             self.inner.bus.emit(Event::SurfaceRequested { node: device, request_id });
         }
-        self.inner.devices.seen(device, "connected").await?;
+        if let Err(error) = self.inner.devices.seen(device, "connected").await {
+            tracing::debug!(%error, "cannot note when the node was last seen");
+        }
         Ok(attached)
     }
 

@@ -12,7 +12,7 @@ use crate::bus::Event;
 use crate::devices::{DeviceError, DeviceState};
 use crate::nodes::outbox::{Batch, Clock, MAX_WAITING_ITEMS};
 use crate::nodes::{Arrival, Attached, NodeError, Nodes};
-use crate::store::now_ms;
+use crate::store::{StoreError, now_ms};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hearth_shared::approver::ApproverSet;
@@ -127,7 +127,8 @@ impl Nodes {
         let view = self.get(id).await.map_err(trouble)?;
         connection.set_approved(view.approved.clone());
         let store_trouble = |error| trouble(NodeError::Store(error));
-        if let Some(fault) = self.inner.audit.note_node_head(id, hello.head).await.map_err(store_trouble)? {
+        let noted = self.inner.audit.note_node_head(id, hello.head).await;
+        if let Some(fault) = unless_full(noted).map_err(store_trouble)?.flatten() {
             let message = format!(
                 "the audit log of node `{}` does not go on where it ended: {fault}",
                 view.device.name
@@ -136,7 +137,7 @@ impl Nodes {
             self.inner.bus.emit(Event::Alarm { message });
         }
         let clock = Clock::new(id, hello.boot, hello.outbox_next, self.inner.store.clone());
-        clock.hello(heard_ms, hello.mono_ms, hello.wall_ms).await.map_err(store_trouble)?;
+        unless_full(clock.hello(heard_ms, hello.mono_ms, hello.wall_ms).await).map_err(store_trouble)?;
         let mark = self.outbox_mark(id, hello.outbox_epoch).await.map_err(store_trouble)?;
         let welcome = Welcome {
             signature: transcript.sign_as_hub(&self.inner.keys.identity),
@@ -285,6 +286,15 @@ impl Nodes {
             }
         }
         std::future::pending().await
+    }
+}
+
+/// A full card keeps no node out: what cannot be written now is written at the next occasion.
+fn unless_full<T>(done: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+    match done {
+        Ok(value) => Ok(Some(value)),
+        Err(StoreError::Full) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

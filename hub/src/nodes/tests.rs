@@ -1,0 +1,8 @@
+//! The hub's end of the link against a small node that speaks it, over real loopback sockets.
+
+mod handshake;
+mod outbox;
+mod session;
+mod surface;
+mod tester;
+mod transfer;

@@ -488,3 +488,6 @@ impl Merger {
         self.points
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,5 +4,5 @@ mod handshake;
 mod outbox;
 mod session;
 mod surface;
-mod tester;
+pub mod tester;
 mod transfer;

@@ -125,10 +125,7 @@ async fn strangers_rejected_revoked_and_foreign_devices_stay_out() {
     let secret = hub.code().await;
     assert_eq!(hub.refused(&node, Knock::Code { secret: secret.clone() }).await, RefusedCode::Revoked);
     let mut other = Node::new(2, "shed");
-    assert!(
-        hub.connect(&other, Knock::Code { secret }).await.is_ok(),
-        "the refusal did not use the code up"
-    );
+    assert!(hub.connect(&other, Knock::Code { secret }).await.is_ok(), "the refusal did not use the code up");
 
     let mut foreign = Node::new(3, "phone");
     let asks = PendingDevice {

@@ -1,6 +1,6 @@
 //! Exactly once, and when it was.
 
-use super::tester::{Hub, Node, Socket, event};
+use super::tester::{Hub, Node, Socket, event, invoke, request};
 use crate::bus::Event;
 use crate::store::now_ms;
 use hearth_shared::link::{Knock, ToHub, ToNode};
@@ -109,21 +109,30 @@ async fn events_go_on_the_bus_once_and_nonsense_is_counted_not_stored() {
 }
 
 #[tokio::test]
-async fn the_hubs_clock_dates_what_the_nodes_cannot() {
+async fn the_hubs_clock_dates_until_the_node_has_a_better_one() {
     let hub = Hub::start().await;
     let mut node = Node::new(1, "garage");
     node.mono_ms = 60_000;
-    let before = now_ms();
+    let (id, before) = (node.key.device_id(), now_ms());
     let (mut socket, _) = hub.paired(&node).await;
     let after = now_ms();
-    let mut known = reading(&node, 2, 50_000, 2.0);
-    known.wall_ms = Some(before - DAY);
-    let items = vec![reading(&node, 1, 50_000, 1.0), known];
-    socket.send(&ToHub::Outbox { epoch: node.epoch, items }).await;
+    let send = |items| ToHub::Outbox { epoch: node.epoch, items };
+    socket.send(&send(vec![reading(&node, 1, 50_000, 1.0), reading(&node, 2, 51_000, 5.0)])).await;
     acked(&mut socket).await;
-    let points = hub.nodes.readings().series(node.key.device_id(), "temp", 0, u64::MAX, 10).await.unwrap();
-    assert_eq!(points[0].at, before - DAY, "the node's own set clock is believed");
-    assert!((before - 10_000..=after - 10_000).contains(&points[1].at), "ten seconds before the hello");
+    let readings = hub.nodes.readings();
+    let points = readings.series(id, "temp", 0, u64::MAX, 10).await.unwrap();
+    assert!((before - 10_000..=after - 10_000).contains(&points[0].at), "ten seconds before the hello");
+    // The network has set the node's clock, and it shows that the hub's was a day ahead.
+    let wall = before - DAY;
+    let known = Item { wall_ms: Some(wall), ..reading(&node, 3, 52_000, 3.0) };
+    socket.send(&send(vec![known])).await;
+    acked(&mut socket).await;
+    let points = readings.series(id, "temp", 0, u64::MAX, 10).await.unwrap();
+    assert_eq!(points.iter().map(|p| p.at).collect::<Vec<_>>(), [wall - 2_000, wall - 1_000, wall]);
+    let stats = readings.stats(id, "temp", 0, now_ms() + DAY).await.unwrap().unwrap();
+    assert_eq!((stats.count, stats.min, stats.max, stats.mean), (3, 1.0, 5.0, 3.0), "summaries moved along");
+    assert_eq!(readings.stats(id, "temp", before - 3_600_000, now_ms() + DAY).await.unwrap(), None);
+    assert_eq!(readings.sensors().await.unwrap(), [(id, "temp".to_string(), 3.0, wall)]);
 }
 
 #[tokio::test]
@@ -170,4 +179,31 @@ async fn a_clock_that_is_learnt_later_dates_what_waited_and_corrects_estimates()
     acked(&mut socket).await;
     let points = hub.nodes.readings().series(node.key.device_id(), "temp", 0, u64::MAX, 10).await.unwrap();
     assert_eq!(points.iter().map(|p| p.at).collect::<Vec<_>>(), [wall - 2_000, wall - 1_000, wall]);
+}
+
+#[tokio::test]
+async fn a_full_card_makes_readings_wait_and_nothing_else() {
+    let hub = Hub::start().await;
+    let node = Node::new(1, "garage");
+    drop(hub.paired(&node).await);
+    hub.fill_database().await;
+    let (mut socket, _) = hub.connect_when_free(&node).await;
+    let batch = |seq: u64| {
+        let event = |n| Item {
+            body: Body::Event { kind: "test".into(), json: format!("\"{}\"", "x".repeat(4_000)) },
+            ..reading(&node, n, n, 1.0)
+        };
+        ToHub::Outbox { epoch: node.epoch, items: (seq..seq + 20).map(event).collect() }
+    };
+    socket.send(&batch(1)).await;
+    // Requests are answered while the batch waits.
+    let connection = hub.connection(&node);
+    let call = tokio::spawn(async move { connection.invoke(invoke(1, "gpio.list", 5_000)).await });
+    socket.invoke().await;
+    socket.send(&node.done(request(1), "1")).await;
+    assert!(call.await.unwrap().is_ok());
+    assert!(hub.nodes.find("garage").await.unwrap().connected);
+    assert_eq!(hub.nodes.outbox_mark(node.key.device_id(), node.epoch).await.unwrap(), None, "not stored");
+    hub.free_database().await;
+    assert_eq!(acked(&mut socket).await.seq, 20, "and goes on by itself");
 }

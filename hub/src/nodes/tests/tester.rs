@@ -8,7 +8,7 @@ use crate::home::Home;
 use crate::hub::Tasks;
 use crate::keys::HubKeys;
 use crate::nodes::{NodeConnection, Nodes, Parts};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hearth_shared::approver::ApproverSet;
 use hearth_shared::chain::Head;
@@ -44,7 +44,7 @@ pub struct Hub {
     pub keys: Arc<HubKeys>,
     pub store: Store,
     pub tasks: Tasks,
-    pub dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
     listener: TcpListener,
 }
 
@@ -78,7 +78,7 @@ impl Hub {
         };
         let nodes = Nodes::assemble(parts, &home, tick);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Self { nodes, devices, audit, bus, keys, store, tasks, dir, listener }
+        Self { nodes, devices, audit, bus, keys, store, tasks, _dir: dir, listener }
     }
 
     /// A socket to the hub, with a link being served at its other end.
@@ -115,6 +115,52 @@ impl Hub {
             Some(ToNode::Refused(refused)) => Err(refused),
             other => panic!("neither welcome nor refusal: {other:?}"),
         }
+    }
+
+    /// Makes every write that needs room fail, as on a full card.
+    pub async fn fill_database(&self) {
+        let filled = self
+            .store
+            .write(|t| {
+                let pages: i64 =
+                    t.query_row("SELECT page_count FROM pragma_page_count()", [], |r| r.get(0))?;
+                t.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+                Ok(())
+            })
+            .await;
+        filled.unwrap();
+        // Use up what room there is in the pages.
+        loop {
+            let one = self.audit.append("test.fill", serde_json::json!({ "x": "y".repeat(1_000) })).await;
+            match one {
+                Ok(_) => {}
+                Err(StoreError::Full) => return,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub async fn free_database(&self) {
+        let freed = self
+            .store
+            .write(|t| {
+                t.query_row("PRAGMA max_page_count = 1000000", [], |_| Ok(()))?;
+                Ok(())
+            })
+            .await;
+        freed.unwrap();
+    }
+
+    /// Connects when the node's old connection is off the list.
+    pub async fn connect_when_free(&self, node: &Node) -> (Socket, Box<Welcome>) {
+        timeout(SOON, async {
+            while self.nodes.connection(&node.key.device_id()).is_some() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .unwrap();
+        self.connect(node, Knock::Paired).await.unwrap()
     }
 
     pub async fn refused(&self, node: &Node, knock: Knock) -> RefusedCode {

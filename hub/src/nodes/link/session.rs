@@ -47,7 +47,7 @@ pub(in crate::nodes) enum SessionEnd {
     /// The other side is gone.
     Gone(String),
     /// This side ends it, with a last frame perhaps.
-    Close { code: u16, reason: String, last: Option<ToNode> },
+    Close { code: u16, reason: String, last: Option<Box<ToNode>> },
     /// The node broke the rules of the link.
     Violation(String),
     /// The node signed something false.
@@ -187,7 +187,7 @@ impl Nodes {
             () = self.inner.tasks.stop.cancelled() => End::Close {
                 code: close::RESTART,
                 reason: "hub stops".into(),
-                last: Some(ToNode::Goodbye { reason: "the hub stops or restarts".into() }),
+                last: Some(Box::new(ToNode::Goodbye { reason: "the hub stops or restarts".into() })),
             },
             end = self.watch_device(&connection, closed) => end,
             end = Box::pin(reader.run(stream)) => end,
@@ -219,14 +219,14 @@ impl Nodes {
                 self.alarm("node.violation", body, message).await;
                 let message = fault;
                 let refused = Refused { code: RefusedCode::Protocol, message, retry_after_ms: 0 };
-                (close::POLICY, "protocol violation".into(), Some(ToNode::Refused(refused)))
+                (close::POLICY, "protocol violation".into(), Some(Box::new(ToNode::Refused(refused))))
             }
             End::Lie(fault) => {
                 let message = format!("node `{}` cannot be believed: {fault}", connection.name);
                 let body = json!({ "device": connection.node, "fault": fault });
                 self.alarm("node.violation", body, message).await;
                 let refused = Refused { code: RefusedCode::Signature, message: fault, retry_after_ms: 0 };
-                (close::POLICY, "bad receipt".into(), Some(ToNode::Refused(refused)))
+                (close::POLICY, "bad receipt".into(), Some(Box::new(ToNode::Refused(refused))))
             }
         };
         tracing::info!(node = %connection.name, reason, "node disconnected");
@@ -247,7 +247,7 @@ impl Nodes {
                 Ok(Event::DeviceClosed { device, code, reason }) if device == connection.node => {
                     let message = format!("{reason}; to come back, pair again: `hearth-node pair CODE`");
                     let refused = Refused { code: RefusedCode::Revoked, message, retry_after_ms: 0 };
-                    return End::Close { code, reason, last: Some(ToNode::Refused(refused)) };
+                    return End::Close { code, reason, last: Some(Box::new(ToNode::Refused(refused))) };
                 }
                 Ok(_) => {}
                 Err(broadcast::error::RecvError::Lagged(_)) => {

@@ -11,7 +11,7 @@
 //!
 //! Readings of a start without an offset wait in `undated` and are dated when there is one. The hub may
 //! itself start in the past: an offset from a clock before 2025 is not taken, and when the hub's clock
-//! jumps forward by more than a minute, readings that were dated by it move along. A jump back is
+//! jumps forward by more than ten seconds, readings that were dated by it move along. A jump back is
 //! believed only when it lasts, because time does not run backwards and clocks that were not set yet do
 //! show the past.
 
@@ -40,7 +40,7 @@ const MAX_AHEAD_MS: u64 = 24 * 3_600_000;
 /// Differences up to this are drift and left alone.
 const DRIFT_MS: i64 = 1_000;
 /// Beyond this a clock has jumped, and what was dated by it moves along.
-const JUMP_MS: i64 = 60_000;
+const JUMP_MS: i64 = 10_000;
 /// Measurements in a row that must agree before a jump back is believed: an hour of pings.
 const BACKWARD_PONGS: u32 = 120;
 /// A measurement over a slower round trip says too little.

@@ -13,7 +13,7 @@ use std::time::Duration;
 async fn a_code_pairs_once_and_the_node_comes_back_by_its_key() {
     let hub = Hub::start().await;
     let mut events = hub.bus.subscribe();
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, welcome) = hub.paired(&node).await;
     assert!(welcome.newly_paired);
     assert_eq!(welcome.approved, node.declaration.surface(), "the surface is settled in the same step");
@@ -51,7 +51,7 @@ async fn the_hub_proves_itself_over_the_same_connection() {
 #[tokio::test]
 async fn a_signature_of_another_connection_key_or_declaration_is_refused() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     drop(hub.paired(&node).await);
     let changes: [fn(&mut ToHub); 4] = [
         |f| {
@@ -112,7 +112,7 @@ async fn versions_declarations_and_first_frames_are_checked() {
 #[tokio::test]
 async fn strangers_rejected_revoked_and_foreign_devices_stay_out() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     assert_eq!(hub.refused(&node, Knock::Paired).await, RefusedCode::NotPaired);
     assert_eq!(
         hub.refused(&node, Knock::Code { secret: CodeSecret([1; 32]) }).await,
@@ -124,10 +124,10 @@ async fn strangers_rejected_revoked_and_foreign_devices_stay_out() {
     assert_eq!(hub.refused(&node, Knock::Paired).await, RefusedCode::Revoked);
     let secret = hub.code().await;
     assert_eq!(hub.refused(&node, Knock::Code { secret: secret.clone() }).await, RefusedCode::Revoked);
-    let mut other = Node::new(2, "shed");
+    let other = Node::new(2, "shed");
     assert!(hub.connect(&other, Knock::Code { secret }).await.is_ok(), "the refusal did not use the code up");
 
-    let mut foreign = Node::new(3, "phone");
+    let foreign = Node::new(3, "phone");
     let asks = PendingDevice {
         request_id: String::new(),
         key: foreign.public(),
@@ -154,13 +154,13 @@ async fn a_code_that_is_used_twice_raises_an_alarm() {
     let hub = Hub::start().await;
     let mut events = hub.bus.subscribe();
     let secret = hub.code().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     drop(hub.connect(&node, Knock::Code { secret: secret.clone() }).await.unwrap());
     event(&mut events, |e| matches!(e, Event::NodeDisconnected { .. }).then_some(())).await;
     // The same node again: its welcome was lost on the way.
     let (_, welcome) = hub.connect(&node, Knock::Code { secret: secret.clone() }).await.unwrap();
     assert!(welcome.newly_paired);
-    let mut thief = Node::new(2, "thief");
+    let thief = Node::new(2, "thief");
     assert_eq!(hub.refused(&thief, Knock::Code { secret }).await, RefusedCode::BadCode);
     let message = event(&mut events, alarm).await;
     assert!(message.contains("thief"), "{message}");
@@ -173,7 +173,7 @@ async fn a_code_ends_with_its_window() {
     let hub = Hub::start().await;
     let secret = hub.code().await;
     hub.devices.close_window().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     assert_eq!(hub.refused(&node, Knock::Code { secret: secret.clone() }).await, RefusedCode::BadCode);
     hub.code().await;
     assert_eq!(hub.refused(&node, Knock::Code { secret }).await, RefusedCode::BadCode, "another window");
@@ -293,7 +293,7 @@ async fn words_are_refused_by_the_window_the_limit_a_person_and_a_broken_commitm
 async fn a_second_session_is_refused_and_a_dead_one_replaced() {
     let hub = Hub::start().await;
     let mut events = hub.bus.subscribe();
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut first, _) = hub.paired(&node).await;
     // The first answers pings while the second comes.
     let alive = tokio::spawn(async move {
@@ -318,7 +318,7 @@ async fn a_second_session_is_refused_and_a_dead_one_replaced() {
 async fn revoking_and_removing_close_a_live_link_at_once() {
     let hub = Hub::start().await;
     for (seed, revoke) in [(1, true), (2, false)] {
-        let mut node = Node::new(seed, "garage");
+        let node = Node::new(seed, "garage");
         let (mut socket, _) = hub.paired(&node).await;
         let connection = hub.connection(&node);
         if revoke {

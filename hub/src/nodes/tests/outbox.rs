@@ -34,7 +34,7 @@ async fn count(hub: &Hub) -> u64 {
 async fn every_item_is_stored_once_over_duplicates_and_reconnects() {
     let hub = Hub::start().await;
     let mut events = hub.bus.subscribe();
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, welcome) = hub.paired(&node).await;
     assert_eq!(welcome.mark, None);
     let items: Vec<_> = (1..=10).map(|n| reading(&node, n, 100 * n, n as f64)).collect();
@@ -63,7 +63,7 @@ async fn every_item_is_stored_once_over_duplicates_and_reconnects() {
 #[tokio::test]
 async fn a_gap_is_refused_and_a_loss_before_the_connection_is_counted() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let id = node.key.device_id();
     let batch = |seq: u64| ToHub::Outbox { epoch: node.epoch, items: vec![reading(&node, seq, seq, 1.0)] };
@@ -79,7 +79,7 @@ async fn a_gap_is_refused_and_a_loss_before_the_connection_is_counted() {
 async fn events_go_on_the_bus_once_and_nonsense_is_counted_not_stored() {
     let hub = Hub::start().await;
     let mut events = hub.bus.subscribe();
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let mut items = vec![
         reading(&node, 1, 1, f64::NAN),

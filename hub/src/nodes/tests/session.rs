@@ -9,7 +9,7 @@ use std::time::Duration;
 #[tokio::test]
 async fn many_requests_at_once_are_told_apart() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let connection = hub.connection(&node);
     let calls: Vec<_> = (1..=40u8)
@@ -34,7 +34,7 @@ async fn many_requests_at_once_are_told_apart() {
 #[tokio::test]
 async fn undeclared_and_doubled_requests_never_leave_the_hub() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let connection = hub.connection(&node);
     let error = connection.invoke(invoke(1, "system.run", 1_000)).await.unwrap_err();
@@ -53,7 +53,7 @@ async fn undeclared_and_doubled_requests_never_leave_the_hub() {
 #[tokio::test]
 async fn a_silent_request_times_out_and_is_withdrawn() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let connection = hub.connection(&node);
     let call = tokio::spawn(async move { connection.invoke(invoke(1, "gpio.list", 1)).await });
@@ -72,7 +72,7 @@ async fn a_silent_request_times_out_and_is_withdrawn() {
 #[tokio::test]
 async fn cancel_reaches_the_node_and_its_result_the_caller() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let connection = hub.connection(&node);
     let caller = connection.clone();
@@ -88,7 +88,7 @@ async fn cancel_reaches_the_node_and_its_result_the_caller() {
 #[tokio::test]
 async fn who_waits_hears_when_the_link_ends() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let connection = hub.connection(&node);
     let call = tokio::spawn(async move { connection.invoke(invoke(1, "gpio.list", 60_000)).await });
@@ -103,7 +103,7 @@ async fn a_bad_receipt_and_an_invented_result_end_the_link_with_an_alarm() {
     for invented in [false, true] {
         let hub = Hub::start().await;
         let mut events = hub.bus.subscribe();
-        let mut node = Node::new(1, "garage");
+        let node = Node::new(1, "garage");
         let (mut socket, _) = hub.paired(&node).await;
         let connection = hub.connection(&node);
         let call = tokio::spawn(async move { connection.invoke(invoke(1, "gpio.list", 60_000)).await });
@@ -127,7 +127,7 @@ async fn a_silent_node_is_dropped_after_two_ticks_and_a_talking_one_is_not() {
     let tick = Duration::from_millis(200);
     let hub = Hub::with_tick(tick).await;
     let mut events = hub.bus.subscribe();
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, welcome) = hub.paired(&node).await;
     assert_eq!(welcome.tick_ms, 200);
     let until = tokio::time::Instant::now() + 6 * tick;
@@ -151,7 +151,7 @@ async fn a_silent_node_is_dropped_after_two_ticks_and_a_talking_one_is_not() {
 #[tokio::test]
 async fn a_stopping_hub_says_goodbye() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     hub.tasks.stop.cancel();
     assert!(matches!(socket.frame().await, Some(ToNode::Goodbye { .. })));
@@ -163,7 +163,7 @@ async fn a_stopping_hub_says_goodbye() {
 #[tokio::test]
 async fn frames_out_of_place_end_the_link() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     drop(hub.paired(&node).await);
     for frame in [ToHub::WordsConfirmed, ToHub::Declare { declaration: vec![1, 2, 3] }] {
         let (mut socket, _) = hub.connect(&node, Knock::Paired).await.unwrap();

@@ -83,7 +83,7 @@ async fn a_refused_addition_is_not_asked_again_and_can_be_taken_in_later() {
 #[tokio::test]
 async fn nodes_are_found_by_name_prefix_and_id() {
     let hub = Hub::start().await;
-    let (mut a, mut b) = (Node::new(1, "Gewächshaus"), Node::new(2, "温室"));
+    let (a, b) = (Node::new(1, "Gewächshaus"), Node::new(2, "温室"));
     let _a = hub.paired(&a).await;
     let _b = hub.paired(&b).await;
     let id = a.key.device_id().to_string();

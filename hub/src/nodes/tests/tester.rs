@@ -22,7 +22,6 @@ use hearth_shared::link::{
 };
 use hearth_shared::pairing::CodeSecret;
 use hearth_shared::reading::{BootId, Correlation, Epoch, RequestId};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -244,8 +243,9 @@ impl Socket {
     pub async fn frame(&mut self) -> Option<ToNode> {
         loop {
             match self.next().await {
-                Some(ToNode::Ping { id, .. }) => {
-                    self.send(&ToHub::Pong { id, mono_ms: 1_000, wall_ms: None }).await;
+                Some(ToNode::Ping { .. }) => {
+                    // A sign of life that measures no clock: its id belongs to no ping.
+                    self.send(&ToHub::Pong { id: 0, mono_ms: 0, wall_ms: None }).await;
                 }
                 other => return other,
             }
@@ -381,8 +381,4 @@ pub fn invoke(n: u8, command: &str, timeout_ms: u64) -> Invoke {
         correlation: Correlation([0; 16]),
         head: Head::default(),
     }
-}
-
-pub fn peer() -> SocketAddr {
-    ([127, 0, 0, 1], 9).into()
 }

@@ -50,7 +50,7 @@ async fn send_all(socket: &mut Socket, transfer: u32, bytes: &[u8]) -> usize {
 #[tokio::test]
 async fn a_megabyte_arrives_whole_while_pings_go_on() {
     let hub = Hub::with_tick(Duration::from_millis(300)).await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let call = call(&hub, &node, 1);
     socket.invoke().await;
@@ -87,7 +87,7 @@ async fn a_megabyte_arrives_whole_while_pings_go_on() {
 #[tokio::test]
 async fn two_attachments_and_an_empty_one_in_one_result() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let call = call(&hub, &node, 1);
     socket.invoke().await;
@@ -104,7 +104,7 @@ async fn two_attachments_and_an_empty_one_in_one_result() {
 #[tokio::test]
 async fn a_wrong_hash_fails_the_request_and_leaves_no_file() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let call = call(&hub, &node, 1);
     socket.invoke().await;
@@ -119,7 +119,7 @@ async fn a_wrong_hash_fails_the_request_and_leaves_no_file() {
 #[tokio::test]
 async fn an_aborted_attachment_leaves_the_nodes_own_reason() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let call = call(&hub, &node, 1);
     socket.invoke().await;
@@ -141,10 +141,6 @@ async fn an_aborted_attachment_leaves_the_nodes_own_reason() {
 
 #[tokio::test]
 async fn rules_of_the_transfer_are_kept_by_the_hub() {
-    let over_credit: Vec<ToHub> = {
-        let chunks = TRANSFER_WINDOW as usize / CHUNK_SIZE + 64;
-        (0..chunks).map(|_| ToHub::Chunk { transfer: 1, bytes: vec![0; CHUNK_SIZE] }).collect()
-    };
     let big = ToHub::Attachment(Attachment {
         transfer: 1,
         request: request(1),
@@ -169,7 +165,7 @@ async fn rules_of_the_transfer_are_kept_by_the_hub() {
     for (what, frames) in cases {
         let hub = Hub::start().await;
         let mut events = hub.bus.subscribe();
-        let mut node = Node::new(1, "garage");
+        let node = Node::new(1, "garage");
         let (mut socket, _) = hub.paired(&node).await;
         let call = call(&hub, &node, 1);
         socket.invoke().await;
@@ -180,13 +176,12 @@ async fn rules_of_the_transfer_are_kept_by_the_hub() {
         event(&mut events, super::tester::alarm).await;
         assert!(call.await.unwrap().is_err());
     }
-    drop(over_credit);
 }
 
 #[tokio::test]
 async fn an_attachment_over_the_limit_fails_its_request_alone() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let big = call(&hub, &node, 1);
     socket.invoke().await;
@@ -214,7 +209,7 @@ async fn an_attachment_over_the_limit_fails_its_request_alone() {
 #[tokio::test]
 async fn bytes_without_credit_end_the_link() {
     let hub = Hub::start().await;
-    let mut node = Node::new(1, "garage");
+    let node = Node::new(1, "garage");
     let (mut socket, _) = hub.paired(&node).await;
     let call = call(&hub, &node, 1);
     socket.invoke().await;

@@ -22,6 +22,7 @@ mod completions;
 mod config;
 mod demo;
 mod devices;
+mod doctor;
 mod logs;
 mod man;
 mod nodes;
@@ -82,6 +83,8 @@ enum Command {
     Pair(pair::Arguments),
     /// Show how the hub and its nodes are, and what should be looked at
     Status(status::Arguments),
+    /// Look for faults, layer by layer; works with the hub stopped too
+    Doctor(doctor::Arguments),
     /// List devices, and let them in or out
     Devices(devices::Arguments),
     /// List nodes and run commands on them
@@ -125,6 +128,8 @@ pub fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { error::Exit::Usage as u8 } else { 0 });
         }
     };
+    // Once for the process: TLS of the model server and of remote hubs. A second call would be no harm.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let context = Context::resolve(&arguments.global);
     match dispatch(arguments.command, &context) {
         Ok(()) => ExitCode::SUCCESS,
@@ -139,6 +144,7 @@ fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Demo(arguments) => demo::run(&arguments, context),
         Command::Pair(arguments) => pair::run(&arguments, context),
         Command::Status(arguments) => status::run(&arguments, context),
+        Command::Doctor(arguments) => doctor::run(&arguments, context),
         Command::Devices(arguments) => devices::run(&arguments, context),
         Command::Nodes(arguments) => nodes::run(&arguments, context),
         Command::Approvals(arguments) => approvals::run(&arguments, context),

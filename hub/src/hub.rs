@@ -19,8 +19,6 @@ use tokio_util::task::TaskTracker;
 
 /// How long the work that goes on may take to end when the hub stops.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long the farewell may take to reach clients before their sockets close.
-const FAREWELL: Duration = Duration::from_millis(250);
 
 /// Tasks of a hub: every one is tracked and ends when `stop` is cancelled.
 #[derive(Debug, Clone, Default)]
@@ -161,7 +159,6 @@ impl Hub {
     pub async fn drain(&self, reason: &str) {
         tracing::info!(reason, "stopping");
         self.bus.emit(Event::Shutdown { reason: reason.into() });
-        tokio::time::sleep(FAREWELL).await;
         self.tasks.stop.cancel();
         self.tasks.tracker.close();
         if tokio::time::timeout(GRACE, self.tasks.tracker.wait()).await.is_err() {

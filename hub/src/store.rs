@@ -130,6 +130,12 @@ impl Store {
     }
 }
 
+/// Version of the schema that this program knows.
+#[must_use]
+pub fn schema_version() -> usize {
+    migrations::version()
+}
+
 /// The database holds names, times and habits: for the owner's eyes only.
 fn restrict(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;

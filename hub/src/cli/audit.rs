@@ -89,6 +89,11 @@ async fn verify(client: &mut Client, home: &ApproverHome, context: &Context) -> 
     let limit = std::time::Duration::from_secs(300);
     let report = client.call_within(limit, "hearth.audit.verify", json!({})).await?;
     let notes = home.check_notes(client, &report).await?;
+    if home.exists() {
+        // What this person saw today is what a cut of tomorrow shows against.
+        let status = client.call("status", json!({})).await?;
+        home.note_report(status["hubId"].as_str().unwrap_or_default(), &report)?;
+    }
     let mut faults: Vec<String> = Vec::new();
     faults.extend(report["fault"].as_str().map(safe_line));
     for node in report["nodes"].as_array().into_iter().flatten() {

@@ -8,7 +8,7 @@ mod connect;
 mod target;
 
 pub use connect::{Access, CAP_APPROVALS, CAP_TOOL_EVENTS};
-pub use target::{Local, Remote, Target};
+pub use target::{Local, Remote, Target, pin_of, tls_key_fits};
 
 use super::error::{Exit, Failure};
 use futures_util::{SinkExt as _, StreamExt as _};

@@ -63,8 +63,8 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
                 client.call("device.token.rotate", json!({ "deviceId": id, "role": role })).await?
             }
             Action::Revoke(a) => {
-                let (id, role) = known(&list, &a.which)?;
-                client.call("device.token.revoke", json!({ "deviceId": id, "role": role })).await?
+                let (id, _) = known(&list, &a.which)?;
+                client.call("hearth.device.revoke", json!({ "deviceId": id })).await?
             }
             Action::Remove(a) => {
                 let (id, _) = known(&list, &a.which)?;

@@ -58,9 +58,16 @@ struct Invoke {
     /// Write the attachment (a picture) to this file
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Time limit of the command on the node, in seconds; waiting for an approval does not count
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=1800))]
-    timeout: u64,
+    /// Seconds for everything, an approval included [default: 30 s for the command, and for an approval as long as
+    /// requests wait for one]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1800))]
+    timeout: Option<u64>,
+    /// Why: at most 200 characters, shown below the card
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Wait for a node that is away
+    #[arg(long)]
+    wait: bool,
     /// What to do when the command needs a yes [default: ask in a terminal, else leave it to others]
     #[arg(long, value_enum)]
     approve: Option<Policy>,

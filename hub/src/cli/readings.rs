@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 /// Points fetched at most by `export`.
-const EXPORT_LIMIT: u64 = 100_000;
+const EXPORT_LIMIT: u64 = 50_000;
 /// Points shown by `show`.
 const SHOW_LIMIT: u64 = 24;
 
@@ -163,8 +163,13 @@ fn list(all: &[Value], context: &Context) -> Result<(), Failure> {
             } else {
                 super::card::short(&text("nodeId"))
             };
-            let value = s["value"].as_f64().map_or_else(|| "-".into(), number);
-            vec![node, text("sensor"), value, time(s["atMs"].as_u64().unwrap_or_default())]
+            let value = s["last"].as_f64().map_or_else(|| "-".into(), number);
+            vec![
+                node,
+                text("sensor"),
+                format!("{value} {}", text("unit")).trim_end().to_owned(),
+                time(s["lastAt"].as_u64().unwrap_or_default()),
+            ]
         })
         .collect();
     context.out.table(&["NODE", "SENSOR", "LAST", "AT"], &rows)

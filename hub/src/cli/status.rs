@@ -82,15 +82,21 @@ fn show(context: &Context, status: &Value, nodes: &Value, usage: &Value) -> Resu
 /// What is kept, in lines.
 fn retention(usage: &Value) -> Vec<String> {
     let number = |name: &str| usage[name].as_u64().unwrap_or_default();
+    let limits = &usage["limits"];
     vec![
         format!(
-            "kept      {} readings, {} summaries, {} events, {} pictures ({} of {})",
+            "kept      {} readings ({} days), {} summaries ({} days), {} events",
             number("readings"),
+            limits["readings_days"],
             number("summaries"),
+            limits["summaries_days"],
             number("events"),
-            number("mediaFiles"),
+        ),
+        format!(
+            "          {} pictures, {} of {} MB",
+            number("media"),
             bytes(number("mediaBytes")),
-            bytes(number("mediaLimitBytes")),
+            limits["media_mb"]
         ),
         format!(
             "card      database {}, {} free",
@@ -135,8 +141,20 @@ fn warnings(status: &Value, nodes: &Value, usage: &Value) -> Vec<Value> {
             );
         }
     }
-    if usage["freeBytes"].as_u64().is_some_and(|free| free < 200_000_000) {
+    if usage["cardFull"] == true {
+        warn(
+            "the card is full: pictures are refused and the oldest ones go".into(),
+            "free some space, or lower `retention.media_mb`",
+        );
+    } else if usage["freeBytes"].as_u64().is_some_and(|free| free < 200_000_000) {
         warn("the card is nearly full".into(), "free some space, or lower `retention.media_mb`");
+    }
+    match number(&usage["lost"]) {
+        0 => {}
+        n => warn(
+            format!("{n} readings or events were lost: an outbox on a node was full"),
+            "`hearth-node status` on the nodes tells for how long each was away",
+        ),
     }
     found
 }

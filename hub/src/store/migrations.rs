@@ -10,6 +10,11 @@ const STEPS: &[&str] = &[
     include_str!("migrations/004_sessions.sql"),
 ];
 
+/// How many steps there are.
+pub(super) fn version() -> usize {
+    STEPS.len()
+}
+
 pub(super) fn run(connection: &mut Connection) -> Result<(), StoreError> {
     let done: usize =
         connection.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? as usize;

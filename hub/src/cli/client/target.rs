@@ -190,6 +190,18 @@ impl Target {
     }
 }
 
+/// Whether the running hub of a home shows the TLS key that lies in it.
+///
+/// # Errors
+/// Exit code 5 when it shows another, 3 when it cannot be reached.
+pub async fn tls_key_fits(home: &Home) -> Result<(), Failure> {
+    let mut target = Target::local(home)?;
+    if let Target::Local(local) = &mut target {
+        local.pin = Some(pin_of(home)?);
+    }
+    target.dial().await.map(drop)
+}
+
 /// The TLS pin of a home's own key.
 ///
 /// # Errors

@@ -45,13 +45,19 @@ pub(super) async fn run(
         ));
     }
     let key = SecretText::random().map_err(|e| Failure::failed(e.to_string(), "try again"))?;
-    let request = json!({
+    let mut request = json!({
         "nodeId": node,
         "command": arguments.command,
         "params": params,
-        "timeoutMs": arguments.timeout * 1000,
         "idempotencyKey": key.expose(),
+        "waitForNode": arguments.wait,
     });
+    if let Some(seconds) = arguments.timeout {
+        request["timeoutMs"] = json!(seconds * 1000);
+    }
+    if let Some(reason) = &arguments.reason {
+        request["reason"] = json!(reason);
+    }
     let wanted = client.send("node.invoke", request).await?;
     let mut keyboard = if policy == Some(Policy::Ask) { Some(Keyboard::open()?) } else { None };
     let result = loop {

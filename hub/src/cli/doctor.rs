@@ -65,17 +65,17 @@ impl Layer<'_> {
 
 pub(super) fn run(_: &Arguments, context: &Context) -> Result<(), Failure> {
     let mut findings = Vec::new();
-    let mut layer = |name| Layer { name, findings: &mut findings };
-    let there = state::home(&mut layer("home"), &context.home);
-    let config = state::config(&mut layer("config"), &context.home);
-    machine::check(&mut layer("machine"), &context.home);
+    let home = &context.home;
+    let there = state::home(&mut Layer { name: "home", findings: &mut findings }, home);
+    let config = state::config(&mut Layer { name: "config", findings: &mut findings }, home);
+    machine::check(&mut Layer { name: "machine", findings: &mut findings }, home);
     if there {
-        state::keys(&mut layer("keys"), &context.home);
-        state::database(&mut layer("database"), &context.home);
+        state::keys(&mut Layer { name: "keys", findings: &mut findings }, home);
+        state::database(&mut Layer { name: "database", findings: &mut findings }, home);
     }
-    let runs = there && state::lock(&mut layer("lock"), &context.home);
+    let runs = there && state::lock(&mut Layer { name: "lock", findings: &mut findings }, home);
     context.block_on(async {
-        running::gateway(&mut findings, &context.home, config.as_ref(), runs).await;
+        running::gateway(&mut findings, home, config.as_ref(), runs).await;
         if let Some(model) = config.as_ref().and_then(|c| c.agent.model.as_ref()) {
             running::model(&mut Layer { name: "model", findings: &mut findings }, model).await;
         }
@@ -145,11 +145,11 @@ mod tests {
         assert_eq!(worst(&collect(|l| assert!(state::home(l, &home)))), Verdict::Ok);
         crate::keys::HubKeys::open(&home).unwrap();
         assert_eq!(worst(&collect(|l| state::keys(l, &home))), Verdict::Ok);
-        std::fs::set_permissions(home.hub_key(), PermissionsExt::from_mode(0o644)).unwrap();
+        std::fs::set_permissions(home.hub_key(), std::fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(worst(&collect(|l| state::keys(l, &home))), Verdict::Fail);
         std::fs::write(home.tls(), "broken").unwrap();
         assert!(collect(|l| state::keys(l, &home)).iter().any(|f| f.what.contains("tls.pem")));
-        std::fs::set_permissions(home.root(), PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(home.root(), std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(worst(&collect(|l| assert!(state::home(l, &home)))), Verdict::Fail);
         std::fs::write(home.config(), "[gateway]\nprot = 5\n").unwrap();
         assert_eq!(worst(&collect(|l| assert!(state::config(l, &home).is_none()))), Verdict::Fail);

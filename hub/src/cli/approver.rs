@@ -193,8 +193,8 @@ async fn list(home: &ApproverHome, context: &Context) -> Result<(), Failure> {
         }
         let name = node["displayName"].as_str().unwrap_or_default();
         let params = json!({ "nodeId": node["nodeId"] });
-        let full = client.call("hearth.node.approvers", params).await?;
-        let all = full["set"]["approvers"].as_array().cloned().unwrap_or_default();
+        let full = client.call("hearth.node.approvers.get", params).await?;
+        let all = full["approvers"]["approvers"].as_array().cloned().unwrap_or_default();
         let of = |a: &serde_json::Value| {
             a["key"].as_str().and_then(|k| k.parse::<PublicKey>().or_else(|_| PublicKey::from_wire(k)).ok())
         };

@@ -108,7 +108,7 @@ async fn show(arguments: &Arguments, context: &Context, place: &Place) -> Result
 /// Pairs the node through a setup code, starts it, and waits until the hub sees it.
 async fn pair_and_run(children: &mut Children, client: &mut Client, place: &Place) -> Result<(), Failure> {
     if !place.is_paired() {
-        let window = client.call("hearth.pair.open", json!({ "ttlS": 60 })).await?;
+        let window = client.call("hearth.pair.open", json!({ "ttlMs": 60_000 })).await?;
         let code = window["code"].as_str().unwrap_or_default().to_owned();
         children.pair_node(place, &code, NODE).await?;
         client.call("hearth.pair.close", json!({})).await?;

@@ -75,7 +75,7 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
                 return Ok(());
             }
         }
-        let params = arguments.ttl.map_or_else(|| json!({}), |ttl| json!({ "ttlS": ttl }));
+        let params = arguments.ttl.map_or_else(|| json!({}), |ttl| json!({ "ttlMs": ttl * 1000 }));
         let window = client.call("hearth.pair.open", params).await?;
         show(&window, &bound, context)?;
         if arguments.no_wait {

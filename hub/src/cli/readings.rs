@@ -163,12 +163,12 @@ fn list(all: &[Value], context: &Context) -> Result<(), Failure> {
             } else {
                 super::card::short(&text("nodeId"))
             };
-            let value = s["last"].as_f64().map_or_else(|| "-".into(), number);
+            let value = s["value"].as_f64().map_or_else(|| "-".into(), number);
             vec![
                 node,
                 text("sensor"),
                 format!("{value} {}", text("unit")).trim_end().to_owned(),
-                time(s["lastAt"].as_u64().unwrap_or_default()),
+                time(s["atMs"].as_u64().unwrap_or_default()),
             ]
         })
         .collect();

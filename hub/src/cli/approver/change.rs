@@ -21,8 +21,8 @@ pub(super) async fn run(home: &ApproverHome, arguments: &Change, context: &Conte
         .unwrap_or_default()
         .parse()
         .map_err(|_| Failure::failed("the hub gave a node without an id", "see `hearth nodes list`"))?;
-    let answer = client.call("hearth.node.approvers", json!({ "nodeId": id })).await?;
-    let set: ApproverSet = serde_json::from_value(answer["set"].clone()).map_err(|e| {
+    let answer = client.call("hearth.node.approvers.get", json!({ "nodeId": id })).await?;
+    let set: ApproverSet = serde_json::from_value(answer["approvers"].clone()).map_err(|e| {
         Failure::failed(format!("the hub gave no list of approvers: {e}"), "see `hearth nodes show NODE`")
     })?;
     let next = changed(set.clone(), arguments)?;

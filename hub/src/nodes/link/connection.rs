@@ -194,7 +194,9 @@ impl LinkConnection {
 
     pub fn result(&self, frame: Box<ResultFrame>) {
         if let Some(waiting) = self.take(&frame.request) {
-            let answer = if frame.attachments as usize == waiting.attachments.len() {
+            // A node that fails half way has announced attachments that its result does not count.
+            let failed = matches!(frame.outcome, Outcome::Failed(_));
+            let answer = if failed || frame.attachments as usize == waiting.attachments.len() {
                 Answer::Result(frame, waiting.attachments)
             } else {
                 let message = format!(
@@ -318,7 +320,7 @@ impl LinkConnection {
             match stored {
                 Ok(Ok(Ok(stored))) => media.push(stored),
                 // The command's own failure says more than an attachment that is missing because of it.
-                _ if matches!(frame.outcome, Outcome::Failed(_)) => {}
+                _ if matches!(frame.outcome, Outcome::Failed(_)) => break,
                 Ok(Ok(Err(error))) => return Err(error),
                 Ok(Err(_)) => return Err(self.gone()),
                 Err(_) => {

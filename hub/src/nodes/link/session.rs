@@ -159,6 +159,8 @@ impl Nodes {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Session { connection, mut attached, mut control, mut calls, closed, clock } = session;
+        // Whoever waits hears of the end, also when this future is dropped.
+        let _ended = Ended(connection.clone());
         let (mut sink, stream) = socket.split();
         let (chores_in, chores) = mpsc::channel(CHORES);
         let (batches_in, batches) = mpsc::channel(BATCHES);
@@ -286,6 +288,14 @@ impl Nodes {
             }
         }
         std::future::pending().await
+    }
+}
+
+struct Ended(Arc<LinkConnection>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.end();
     }
 }
 

@@ -10,7 +10,7 @@ use crate::hub::Tasks;
 use crate::nodes::Media;
 use crate::nodes::media::{Facts, Incoming, MediaError, MediaStore, verify};
 use hearth_shared::error::{CommandError, ErrorCode};
-use hearth_shared::limits::{CHUNK_SIZE, TRANSFER_WINDOW};
+use hearth_shared::limits::{CHUNK_SIZE, MAX_IN_FLIGHT, TRANSFER_WINDOW};
 use hearth_shared::link::flow::Receiver;
 use hearth_shared::link::{Attachment, LinkError, ToNode};
 use hearth_shared::reading::RequestId;
@@ -21,8 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 /// What became of an attachment.
 pub(super) type Stored = Result<Media, CommandError>;
 
-/// Attachments under way on one link: with a window each, 4 MiB of memory at most.
-const MAX_TRANSFERS: usize = 32;
+/// Attachments under way on one link: one for each request in flight. Only a node that fills every window
+/// while the hub's disk stands still makes them cost memory, 128 KiB each.
+const MAX_TRANSFERS: usize = MAX_IN_FLIGHT;
 /// Chunks that may wait for the disk. Honest chunks are full ones, apart from the last.
 const MAX_WAITING: usize = 4 * (TRANSFER_WINDOW as usize / CHUNK_SIZE);
 
@@ -98,7 +99,7 @@ impl Transfers {
                 }
                 self.open.insert(transfer, Transfer::Ignored { left: u64::from(TRANSFER_WINDOW) });
                 self.connection.fault(&attachment.request, error);
-                hearth_cancel(&self.connection, attachment.request);
+                withdraw(&self.connection, attachment.request);
                 return Ok(());
             }
         };
@@ -155,7 +156,7 @@ impl Transfers {
     }
 }
 
-fn hearth_cancel(connection: &LinkConnection, request: RequestId) {
+fn withdraw(connection: &LinkConnection, request: RequestId) {
     let _ = connection.control().try_send(ToNode::Cancel { request });
 }
 

@@ -127,7 +127,7 @@ async fn an_aborted_attachment_leaves_the_nodes_own_reason() {
     socket.send(&ToHub::Chunk { transfer: 1, bytes: vec![0; 10] }).await;
     socket.send(&ToHub::AbortTransfer { transfer: 1 }).await;
     let error = CommandError::new(ErrorCode::Hardware, "the camera was unplugged");
-    socket.send(&node.result(request(1), Outcome::Failed(error.clone()), 1)).await;
+    socket.send(&node.result(request(1), Outcome::Failed(error.clone()), 0)).await;
     assert_eq!(call.await.unwrap().unwrap().outcome, Outcome::Failed(error));
     // The file goes when the writer has seen the end.
     tokio::time::timeout(super::tester::SOON, async {

@@ -1,3 +1,6 @@
-//! empty
-#[test]
-fn x() {}
+//! Scenarios: the real hub and the real node, started as processes, used through their command lines.
+
+mod approval;
+mod crash;
+mod demo;
+mod pairing;

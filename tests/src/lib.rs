@@ -1,10 +1,12 @@
 //! Starts the real hub and the real node, each in a directory of its own, and talks to them as a user
 //! would: through their command lines.
 
+pub mod client;
 pub mod hub;
 pub mod node;
 pub mod process;
 
+pub use client::JsonClient;
 pub use hub::TestHub;
 pub use node::TestNode;
 pub use process::{Finished, eventually, skip};

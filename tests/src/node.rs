@@ -82,8 +82,7 @@ impl TestNode {
         eventually(what, Duration::from_secs(30), || {
             let nodes = hub.cli(&["nodes", "list", "--json"]);
             let list = serde_json::from_str::<serde_json::Value>(&nodes.stdout).ok()?;
-            let nodes = list.get("nodes").unwrap_or(&list).as_array()?;
-            let found = nodes.iter().find(|n| n["name"] == self.name.as_str())?;
+            let found = list["nodes"].as_array()?.iter().find(|n| n["displayName"] == self.name.as_str())?;
             (found["connected"] == connected).then_some(())
         });
     }

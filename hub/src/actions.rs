@@ -241,16 +241,28 @@ impl Actions {
     /// Takes a request; it is on disk when this returns (commands of class observe excepted: they have no
     /// effect and live in memory, unless they must wait for a person or for the node).
     ///
-    /// A caller that stops waiting for the id does not stop the request.
+    /// A caller that leaves before it has the id withdraws the request, unless a run owns it.
     ///
     /// # Errors
     /// [`ActionError::Refused`] when a rule of the hub, the declaration or the parameters forbid it, the
     /// node is away and it shall not wait, or too many requests are open. [`ActionError::KeyReused`].
     pub async fn submit(&self, request: ActionRequest) -> Result<RequestId, ActionError> {
         let engine = self.engine.clone();
-        let tracker = &self.engine.tasks.tracker;
-        let work = tracker.spawn(async move { take(&engine, request).await });
-        work.await.unwrap_or(Err(ActionError::Store(StoreError::Closed)))
+        let (answer, wait) = tokio::sync::oneshot::channel();
+        let owned_by_run = request.run_id.is_some();
+        let left = format!("{} (left)", request.requester);
+        // A task of its own: half a submission must not stay behind when the caller is dropped.
+        self.engine.tasks.spawn(async move {
+            let taken = take(&engine, request).await;
+            let made = taken.as_ref().ok().and_then(|(id, new)| new.then_some(*id));
+            let gone = answer.send(taken.map(|(id, _)| id)).is_err();
+            if let Some(id) = made.filter(|_| gone && !owned_by_run)
+                && let Err(error) = engine.cancel(id, &left).await
+            {
+                tracing::warn!(%id, %error, "cannot withdraw a request whose caller has gone");
+            }
+        });
+        wait.await.unwrap_or(Err(ActionError::Store(StoreError::Closed)))
     }
 
     /// Waits until it is done or failed.
@@ -286,7 +298,8 @@ impl Actions {
         if let Some(kept) = self.engine.open.kept(&id) {
             return Ok(Some(kept));
         }
-        Ok(self.engine.load(id).await?.map(|record| record.action))
+        let stored = self.engine.load(id).await?.map(|record| record.action);
+        Ok(stored.or_else(|| self.engine.open.looking(&id)))
     }
 
     /// Withdraws it; what was started may still finish.
@@ -393,8 +406,11 @@ impl Actions {
     }
 }
 
-/// [`Actions::submit`], whole even when the caller goes away.
-async fn take(engine: &Arc<engine::Engine>, request: ActionRequest) -> Result<RequestId, ActionError> {
+/// [`Actions::submit`]; whether the action is a new one stands beside its id.
+async fn take(
+    engine: &Arc<engine::Engine>,
+    request: ActionRequest,
+) -> Result<(RequestId, bool), ActionError> {
     let key = request.idempotency_key.clone();
     let plan = match plan::make(&*engine.directory, &engine.config.nodes, &request).await {
         Ok(plan) => plan,
@@ -415,7 +431,7 @@ async fn take(engine: &Arc<engine::Engine>, request: ActionRequest) -> Result<Re
         let (owner, digest) = (record.owner(), record.plan_digest());
         match engine.store.read(move |c| record::key_use(c, &owner, &key, &digest)).await? {
             record::KeyUse::Fresh => {}
-            record::KeyUse::Same(id) => return Ok(id),
+            record::KeyUse::Same(id) => return Ok((id, false)),
             record::KeyUse::Other => return Err(ActionError::KeyReused),
         }
     }
@@ -426,7 +442,7 @@ async fn take(engine: &Arc<engine::Engine>, request: ActionRequest) -> Result<Re
     let entry = engine.open.add(id, record.owner(), record.action.node)?;
     if connected && record.class == Class::Observe && record.raise == Need::None {
         engine.observe(record, entry);
-        return Ok(id);
+        return Ok((id, true));
     }
     let body = engine.audit_body(&record, &[("reason", json!(record.reason))]);
     let stored = engine
@@ -443,11 +459,11 @@ async fn take(engine: &Arc<engine::Engine>, request: ActionRequest) -> Result<Re
         Ok(record::KeyUse::Fresh) => {
             engine.bus.emit(Event::ActionChanged { id });
             engine.start(id, entry);
-            Ok(id)
+            Ok((id, true))
         }
         Ok(record::KeyUse::Same(first)) => {
             engine.open.remove(&id);
-            Ok(first)
+            Ok((first, false))
         }
         Ok(record::KeyUse::Other) => {
             engine.open.remove(&id);

@@ -1,7 +1,7 @@
 //! Requests that only look: in memory, unless it turns out that they must wait.
 
 use super::engine::{Engine, away};
-use super::open::Entry;
+use super::open::{Entry, lock};
 use super::record::{self, End, Record};
 use super::settle::outcome_word;
 use super::{Action, ActionState};
@@ -24,6 +24,8 @@ impl Engine {
     pub(super) fn observe(self: &Arc<Self>, mut record: Record, entry: Arc<Entry>) {
         let engine = self.clone();
         let id = record.action.id;
+        record.action.state = ActionState::Running;
+        *lock(&entry.looking) = Some(record.action.clone());
         let span = tracing::info_span!("observe", id = %id, correlation = %record.correlation, command = record.action.command);
         self.tasks.spawn(
             async move {
@@ -79,7 +81,8 @@ impl Engine {
 
     async fn make_durable(&self, record: &Record) -> Result<(), StoreError> {
         let body = self.audit_body(record, &[("reason", json!(record.reason))]);
-        let record = record.clone();
+        let mut record = record.clone();
+        record.action.state = ActionState::Submitted;
         self.store
             .write(move |t| {
                 record::insert(t, &record, None)?;

@@ -46,6 +46,8 @@ pub(super) struct Entry {
     pub(super) node: DeviceId,
     /// Wakes its driver: something in the database, or about the node, changed.
     pub(super) wake: Notify,
+    /// An action that is not on disk, while it runs.
+    pub(super) looking: Mutex<Option<Action>>,
     /// Withdraws an action that is not on disk.
     pub(super) cancel: CancellationToken,
     /// One conversation with the node about this request at a time: links refuse a second one.
@@ -173,6 +175,12 @@ impl Open {
         }
     }
 
+    /// An action that runs and is not on disk.
+    pub(super) fn looking(&self, id: &RequestId) -> Option<Action> {
+        let entry = self.get(id)?;
+        lock(&entry.looking).clone()
+    }
+
     /// A finished action that is kept.
     pub(super) fn kept(&self, id: &RequestId) -> Option<Action> {
         let mut table = lock(&self.table);
@@ -187,6 +195,7 @@ impl Table {
             owner,
             node,
             wake: Notify::new(),
+            looking: Mutex::default(),
             cancel: CancellationToken::new(),
             talk: Semaphore::new(1),
             fresh: Mutex::default(),

@@ -8,6 +8,7 @@ use crate::approvals::{ApprovalStatus, Card};
 use crate::config::Config;
 use crate::devices::{DeviceState, LinkKind};
 use crate::home::Home;
+use futures_util::FutureExt as _;
 use hearth_shared::grant::Grant;
 use hearth_shared::identity::{Digest, SecretKey};
 use node::{Die, Directory, FakeNode};
@@ -464,15 +465,23 @@ async fn withdrawn_in_every_state() {
     assert_eq!(hub.code(id).await, ErrorCode::Cancelled);
     assert_eq!(hub.actions.approval(&id.to_string()).await.unwrap().status, ApprovalStatus::Cancelled);
     assert!(matches!(hub.owner(id, Decision::AllowOnce).await, Err(ActionError::AlreadyDecided { .. })));
+    // By leaving before there was an id.
+    let mut events = hub.bus.subscribe();
+    assert!(hub.actions.submit(world.write()).now_or_never().is_none());
+    let id = loop {
+        match tokio::time::timeout(PATIENCE, events.recv()).await.unwrap() {
+            Ok(Event::ActionChanged { id }) => break id,
+            other => drop(other),
+        }
+    };
+    assert_eq!(hub.code(id).await, ErrorCode::Cancelled);
     // On its way: the node is told, and its answer counts.
     world.node.stall();
     world.node.set_need("system.notify", Need::None);
     let notify = world.request("system.notify", json!({"title": "hello", "body": "x"}));
     for request in [notify, world.request("gpio.read", json!({"pin": "pump"}))] {
         let id = hub.actions.submit(request).await.unwrap();
-        if hub.actions.get(id).await.unwrap().is_some() {
-            hub.until(id, ActionState::Running).await;
-        }
+        hub.until(id, ActionState::Running).await;
         hub.actions.cancel(id, "terminal: owner").await.unwrap();
         assert_eq!(hub.code(id).await, ErrorCode::Cancelled);
     }

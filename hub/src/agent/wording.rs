@@ -22,7 +22,17 @@ pub(super) fn pick(lang: Lang, en: String, zh: String) -> String {
 
 fn by(lang: Lang, decided_by: Option<&str>) -> String {
     decided_by
+        .map(person)
         .map_or_else(String::new, |who| pick(lang, format!(", allowed by {who}"), format!("，由 {who} 允许")))
+}
+
+/// Who decided, for people: the long id of a device is cut to what lists show of it.
+fn person(who: &str) -> String {
+    let short = |word: &str| {
+        let id = word.len() == 64 && word.bytes().all(|b| b.is_ascii_hexdigit());
+        if id { word[..8].to_owned() } else { word.to_owned() }
+    };
+    who.split(' ').map(short).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn picture(lang: Lang, node: &str, decided_by: Option<&str>) -> String {
@@ -201,7 +211,8 @@ pub(super) fn recording(lang: Lang, sensor: &SensorRef, interval_ms: u64) -> Str
 
 /// Why something did not happen. Nothing is softened: a person may rely on it.
 pub(super) fn failed(lang: Lang, node: &str, outcome: &Outcome, error: &CommandError) -> String {
-    let who = outcome.decided_by.as_deref().unwrap_or("a person");
+    let who =
+        outcome.decided_by.as_deref().map_or_else(|| pick(lang, "a person".into(), "有人".into()), person);
     let en = match error.code {
         ErrorCode::ApprovalDenied => format!("Not done: {who} said no."),
         ErrorCode::ApprovalExpired => {

@@ -324,4 +324,4 @@ fn chain(error: &reqwest::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(in crate::agent) mod tests;

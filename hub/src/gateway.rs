@@ -24,6 +24,8 @@ pub(crate) mod methods;
 pub(crate) mod params;
 pub(crate) mod presence;
 pub(crate) mod rate;
+#[cfg(test)]
+pub(crate) mod rig;
 pub mod schema;
 pub(crate) mod session;
 

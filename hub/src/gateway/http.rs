@@ -1,6 +1,7 @@
 //! HTTP on the gateway's port: who may ask at all, three small routes, and the upgrades.
 
 mod guard;
+mod media;
 
 use super::Gateway;
 use super::admission::Ticket;
@@ -77,6 +78,7 @@ fn routes(conn: Conn) -> Router {
     Router::new()
         .route("/healthz", get(|| async { json_response(StatusCode::OK, &json!({ "ok": true })) }))
         .route("/readyz", get(ready))
+        .route("/media/{id}", get(media::serve))
         .fallback(|| async {
             json_response(StatusCode::NOT_FOUND, &error_body("not_found", "there is nothing here"))
         })

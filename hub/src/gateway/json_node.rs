@@ -13,7 +13,10 @@ pub(crate) mod policy;
 use super::Gateway;
 use super::clients::Client;
 use super::handshake::NodeClaims;
-use crate::nodes::{Arrival, Attached, NodeConnection, NodeReply};
+use crate::nodes::media::MediaStore;
+use crate::nodes::{Arrival, Attached, Media, NodeConnection, NodeReply};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use hearth_shared::approver::{ApproverSet, ApproversChange};
 use hearth_shared::challenge::SignedChallenge;
@@ -47,14 +50,19 @@ pub(crate) struct JsonNode {
     id: DeviceId,
     /// Weak: the client holds the node.
     client: Weak<Client>,
+    media: MediaStore,
     waiting: Mutex<HashMap<String, oneshot::Sender<NodeAnswer>>>,
 }
 
 /// Lists a node as connected for as long as the value lives. A node that cannot be attached is closed.
 pub(super) async fn attach(gateway: &Gateway, client: &Arc<Client>, claims: NodeClaims) -> Option<Attached> {
     let device = client.device.clone()?;
-    let node =
-        Arc::new(JsonNode { id: device.id, client: Arc::downgrade(client), waiting: Mutex::default() });
+    let node = Arc::new(JsonNode {
+        id: device.id,
+        client: Arc::downgrade(client),
+        media: gateway.hub.nodes.media().clone(),
+        waiting: Mutex::default(),
+    });
     let _ = client.node.set(Arc::clone(&node));
     let arrival = Arrival {
         declared: policy::surface(&claims.commands, device.id, &gateway.hub.config.nodes),
@@ -99,6 +107,20 @@ impl JsonNode {
     /// Whether a request is running.
     pub(crate) fn runs(&self, id: &str) -> bool {
         self.waiting().contains_key(id)
+    }
+
+    /// Foreign nodes send pictures as base64 inside the result. They are stored like everybody else's, and
+    /// the text is taken out: it would fill transcripts and the database. What cannot be stored stays.
+    async fn store_picture(&self, request: RequestId, outcome: Outcome) -> (Outcome, Vec<Media>) {
+        let Outcome::Done { result } = &outcome else { return (outcome, Vec::new()) };
+        let Some((mime, bytes, rest)) = picture(result) else { return (outcome, Vec::new()) };
+        match self.media.put(self.id, request, mime, &bytes).await {
+            Ok(media) => (Outcome::Done { result: rest }, vec![media]),
+            Err(error) => {
+                tracing::warn!(%error, "cannot store a picture of a foreign node");
+                (outcome, Vec::new())
+            }
+        }
     }
 
     fn tell_cancel(&self, id: &str) {
@@ -197,7 +219,8 @@ impl NodeConnection for JsonNode {
                         Outcome::Failed(CommandError::new(known(&code), error_text(&code, &message)))
                     }
                 };
-                return Ok(NodeReply { outcome, media: Vec::new(), head: None });
+                let (outcome, media) = self.store_picture(invoke.request, outcome).await;
+                return Ok(NodeReply { outcome, media, head: None });
             }
         })
     }
@@ -235,6 +258,22 @@ impl NodeConnection for JsonNode {
             client.outbound.close(code, reason);
         }
     }
+}
+
+/// Type and bytes of the picture or clip in a result, and the result without it.
+fn picture(result: &str) -> Option<(&'static str, Vec<u8>, String)> {
+    let mut value: Value = serde_json::from_str(result).ok()?;
+    let fields = value.as_object_mut()?;
+    let mime = match fields.get("format").and_then(Value::as_str)? {
+        "jpg" | "jpeg" => "image/jpeg",
+        "png" => "image/png",
+        "webp" => "image/webp",
+        "mp4" => "video/mp4",
+        _ => return None,
+    };
+    let bytes = STANDARD.decode(fields.get("base64").and_then(Value::as_str)?).ok()?;
+    fields.remove("base64");
+    Some((mime, bytes, value.to_string()))
 }
 
 /// The node's own code stays in front of the text: `CODE: text`, once.
@@ -296,6 +335,17 @@ mod tests {
             );
         }
         assert_eq!(foreign_error(&CommandError::new(ErrorCode::Busy, "no code: here")), None);
+    }
+
+    #[test]
+    fn pictures_are_taken_out_of_results() {
+        let (mime, bytes, rest) =
+            picture(r#"{"format":"jpg","base64":"/9j/4AAQSkZJRg==","width":1,"height":1}"#).unwrap();
+        assert_eq!((mime, &bytes[..2]), ("image/jpeg", &[0xff, 0xd8][..]));
+        assert_eq!(rest, r#"{"format":"jpg","height":1,"width":1}"#);
+        for other in ["null", "{}", r#"{"format":"exe","base64":"AAAA"}"#, r#"{"format":"jpg","base64":"!"}"#] {
+            assert!(picture(other).is_none(), "{other}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(super) const METHODS: &[Method] = &[
     readings::STATS,
     readings::SERIES,
     readings::SENSORS,
+    readings::USAGE,
     people::KNOWN,
     people::ADD,
     people::REMOVE,

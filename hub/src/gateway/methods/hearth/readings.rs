@@ -15,6 +15,8 @@ pub(super) const STATS: Method = method!("hearth.readings.stats", READ, stats, S
 pub(super) const SERIES: Method = method!("hearth.readings.series", READ, series, SeriesParams => Series);
 pub(super) const SENSORS: Method = method!("hearth.readings.sensors", READ, sensors, NoParams => Sensors);
 
+pub(super) const USAGE: Method = method!("hearth.retention.usage", READ, usage, NoParams => Usage);
+
 /// Points in one answer.
 const MAX_POINTS: usize = 50_000;
 
@@ -163,4 +165,52 @@ async fn sensors(call: Call, _: NoParams) -> Answer<Sensors> {
         })
         .collect();
     Ok(Sensors { sensors })
+}
+
+/// What is kept, and what may be.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Usage {
+    /// Raw readings.
+    readings: u64,
+    readings_oldest_ms: Option<u64>,
+    readings_days: u32,
+    /// Five-minute summaries.
+    summaries: u64,
+    summaries_oldest_ms: Option<u64>,
+    summaries_days: u32,
+    events: u64,
+    events_days: u32,
+    media_files: u64,
+    media_bytes: u64,
+    media_limit_bytes: u64,
+    database_bytes: u64,
+    /// Left on the card; `null` when it cannot be told.
+    free_bytes: Option<u64>,
+    /// Pictures are refused and old ones go.
+    card_full: bool,
+    /// Readings and events that full outboxes dropped.
+    lost: u64,
+}
+
+async fn usage(call: Call, _: NoParams) -> Answer<Usage> {
+    let nodes = &call.gateway.hub.nodes;
+    let usage = nodes.usage().await.map_err(StoreError::outward)?;
+    Ok(Usage {
+        readings: usage.readings,
+        readings_oldest_ms: usage.readings_oldest_ms,
+        readings_days: usage.limits.readings_days,
+        summaries: usage.summaries,
+        summaries_oldest_ms: usage.summaries_oldest_ms,
+        summaries_days: usage.limits.summaries_days,
+        events: usage.events,
+        events_days: usage.limits.events_days,
+        media_files: usage.media,
+        media_bytes: usage.media_bytes,
+        media_limit_bytes: nodes.media().budget(),
+        database_bytes: usage.database_bytes,
+        free_bytes: usage.free_bytes,
+        card_full: usage.card_full,
+        lost: usage.lost,
+    })
 }

@@ -237,7 +237,7 @@ where
 {
     let config = Some(websocket_config(MAX_LINK_FRAME));
     let socket = WebSocketStream::from_raw_socket(stream, Role::Server, config).await;
-    conn.gateway.hub.nodes.serve_link(socket, conn.peer, exporter).await;
+    conn.gateway.hub.nodes.serve_link(socket, conn.peer, exporter, || conn.ticket.authenticated()).await;
 }
 
 async fn serve_client<S>(stream: S, conn: Conn, local_trust: bool)

@@ -343,7 +343,8 @@ mod tests {
             picture(r#"{"format":"jpg","base64":"/9j/4AAQSkZJRg==","width":1,"height":1}"#).unwrap();
         assert_eq!((mime, &bytes[..2]), ("image/jpeg", &[0xff, 0xd8][..]));
         assert_eq!(rest, r#"{"format":"jpg","height":1,"width":1}"#);
-        for other in ["null", "{}", r#"{"format":"exe","base64":"AAAA"}"#, r#"{"format":"jpg","base64":"!"}"#] {
+        for other in ["null", "{}", r#"{"format":"exe","base64":"AAAA"}"#, r#"{"format":"jpg","base64":"!"}"#]
+        {
             assert!(picture(other).is_none(), "{other}");
         }
     }

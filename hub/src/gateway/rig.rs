@@ -81,7 +81,11 @@ impl Rig {
     }
 
     /// A device with the gateway token.
-    pub(crate) async fn device(&self, key: &SecretKey, change: impl FnOnce(&mut Value)) -> (Peer, Result<Value, Value>) {
+    pub(crate) async fn device(
+        &self,
+        key: &SecretKey,
+        change: impl FnOnce(&mut Value),
+    ) -> (Peer, Result<Value, Value>) {
         let mut peer = self.dial().await;
         let mut params = connect_params();
         params["auth"] = json!({ "token": self.token() });
@@ -198,7 +202,11 @@ impl Peer {
             if frame["type"] == "event" {
                 self.events.push(frame);
             } else if frame["id"] == id {
-                return if frame["ok"] == true { Ok(frame["payload"].clone()) } else { Err(frame["error"].clone()) };
+                return if frame["ok"] == true {
+                    Ok(frame["payload"].clone())
+                } else {
+                    Err(frame["error"].clone())
+                };
             }
         }
     }

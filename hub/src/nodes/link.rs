@@ -84,9 +84,15 @@ fn close_message(code: u16, reason: &str) -> Message {
 
 impl Nodes {
     /// Serves one node link: called by the gateway after the upgrade on the link's path. `exporter` is
-    /// the TLS exporter of this connection. Ends when the link ends.
-    pub async fn serve_link<S>(&self, mut socket: WebSocketStream<S>, peer: SocketAddr, exporter: [u8; 32])
-    where
+    /// the TLS exporter of this connection; `on_admitted` is called when the node has proved itself and is
+    /// in. Ends when the link ends.
+    pub async fn serve_link<S>(
+        &self,
+        mut socket: WebSocketStream<S>,
+        peer: SocketAddr,
+        exporter: [u8; 32],
+        on_admitted: impl FnOnce() + Send,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let stop = self.inner.tasks.stop.clone();
@@ -96,7 +102,10 @@ impl Nodes {
         };
         let failed = match admitted {
             Ok(admitted) => match Box::pin(self.begin_session(&mut socket, peer, admitted)).await {
-                Ok(session) => return Box::pin(self.run_session(socket, session)).await,
+                Ok(session) => {
+                    on_admitted();
+                    return Box::pin(self.run_session(socket, session)).await;
+                }
                 Err(failed) => failed,
             },
             Err(failed) => failed,

@@ -58,7 +58,8 @@ async fn both_signature_versions_are_taken() {
 async fn every_failure_of_the_device_proof_has_its_code_in_order() {
     let rig = Rig::start().await;
     // Later faults are present as well: the first check that fails speaks.
-    let stale = |device: &mut Value| device["signedAt"] = json!(device["signedAt"].as_i64().unwrap() - 121_000);
+    let stale =
+        |device: &mut Value| device["signedAt"] = json!(device["signedAt"].as_i64().unwrap() - 121_000);
     let cases: [(&str, &str, &str, &dyn Fn(&mut Value)); 6] = [
         ("device identity mismatch", "DEVICE_AUTH_DEVICE_ID_MISMATCH", "device-id-mismatch", &|d| {
             d["id"] = key(9).device_id().to_string().into();
@@ -177,15 +178,13 @@ async fn parameters_are_closed_and_the_first_request_is_connect() {
     let rig = Rig::start().await;
     let changes: [(&str, fn(&mut Value)); 4] = [
         ("invalid connect params: at root: unexpected property 'foo'", |p| p["foo"] = 1.into()),
-        (
-            "invalid connect params: at /client/id: must be equal to one of the allowed values",
-            |p| p["client"]["id"] = "my-client".into(),
-        ),
+        ("invalid connect params: at /client/id: must be equal to one of the allowed values", |p| {
+            p["client"]["id"] = "my-client".into()
+        }),
         ("invalid role", |p| p["role"] = "bogus".into()),
-        (
-            "invalid connect params: at /client/version: must NOT have fewer than 1 characters",
-            |p| p["client"]["version"] = "".into(),
-        ),
+        ("invalid connect params: at /client/version: must NOT have fewer than 1 characters", |p| {
+            p["client"]["version"] = "".into()
+        }),
     ];
     for (message, change) in changes {
         let mut peer = rig.dial().await;
@@ -199,7 +198,9 @@ async fn parameters_are_closed_and_the_first_request_is_connect() {
     let error = peer.call("health", json!({})).await.unwrap_err();
     assert_eq!(error["message"], "invalid handshake: first request must be connect");
     assert_eq!(peer.closed().await.0, 1008);
-    for text in ["", "[]", "{", r#"{"type":"req","id":"","method":"connect"}"#, r#"{"type":"event","event":"x"}"#] {
+    for text in
+        ["", "[]", "{", r#"{"type":"req","id":"","method":"connect"}"#, r#"{"type":"event","event":"x"}"#]
+    {
         let mut peer = rig.dial().await;
         peer.send(text).await;
         assert_eq!(peer.closed().await, (1008, "invalid request frame".into()), "{text}");
@@ -317,7 +318,8 @@ async fn a_setup_code_admits_one_node_with_its_surface() {
     let code = owner.call("device.pair.setupCode", json!({ "bootstrapProfile": "node" })).await.unwrap();
     assert_eq!(code["access"], "node");
     use base64::Engine as _;
-    let contents = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(code["setupCode"].as_str().unwrap());
+    let contents =
+        base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(code["setupCode"].as_str().unwrap());
     let contents: Value = serde_json::from_slice(&contents.unwrap()).unwrap();
     let token = contents["bootstrapToken"].clone();
     let claim = |p: &mut Value| {
@@ -334,7 +336,8 @@ async fn a_setup_code_admits_one_node_with_its_surface() {
     assert_eq!(nodes["nodes"][0]["checkedOnNode"], false);
 
     let (peer, hello) = rig.device(&key(3), claim).await;
-    let error = refused(peer, hello.unwrap_err(), "INVALID_REQUEST", "AUTH_BOOTSTRAP_TOKEN_INVALID", 1008).await;
+    let error =
+        refused(peer, hello.unwrap_err(), "INVALID_REQUEST", "AUTH_BOOTSTRAP_TOKEN_INVALID", 1008).await;
     assert_eq!(error["details"]["recommendedNextStep"], "review_auth_configuration");
     owner.event("hearth.alarm").await;
 }

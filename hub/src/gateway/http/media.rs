@@ -69,7 +69,8 @@ fn plain(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
 /// Whether the bearer may read.
 async fn authorise(conn: &Conn, headers: &HeaderMap) -> Result<(), Box<Response<Body>>> {
     let refuse = || {
-        let message = "send `Authorization: Bearer` with the gateway token, or with device id, colon and device token";
+        let message =
+            "send `Authorization: Bearer` with the gateway token, or with device id, colon and device token";
         let mut response = plain(StatusCode::UNAUTHORIZED, "unauthorized", message);
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         Box::new(response)
@@ -92,9 +93,11 @@ async fn authorise(conn: &Conn, headers: &HeaderMap) -> Result<(), Box<Response<
         let fits = match id.parse::<DeviceId>() {
             Ok(id) => {
                 hub.devices.check_token(id, Role::Operator, token).await.unwrap_or(false)
-                    && hub.devices.get(id).await.is_ok_and(|device| {
-                        device.is_some_and(|d| Scope::Read.satisfied_by(&d.scopes))
-                    })
+                    && hub
+                        .devices
+                        .get(id)
+                        .await
+                        .is_ok_and(|device| device.is_some_and(|d| Scope::Read.satisfied_by(&d.scopes)))
             }
             Err(_) => false,
         };

@@ -89,7 +89,7 @@ impl Hub {
             WebSocketConfig::default().read_buffer_size(4096).max_message_size(Some(512 * 1024 + 64));
         let served = WebSocketStream::from_raw_socket(theirs, WsRole::Server, Some(config)).await;
         let nodes = self.nodes.clone();
-        self.tasks.spawn(async move { nodes.serve_link(served, peer, exporter).await });
+        self.tasks.spawn(async move { nodes.serve_link(served, peer, exporter, || {}).await });
         let socket = WebSocketStream::from_raw_socket(ours.unwrap(), WsRole::Client, Some(config)).await;
         Socket { socket }
     }

@@ -28,6 +28,8 @@ pub(crate) mod rate;
 pub(crate) mod rig;
 pub mod schema;
 pub(crate) mod session;
+#[cfg(test)]
+mod tests;
 
 pub use listener::Listeners;
 

@@ -61,12 +61,7 @@ impl Rig {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let url = format!("ws://{}/", self.address);
         let (socket, _) = tokio_tungstenite::client_async(url, stream).await.unwrap();
-        let mut peer = Peer { socket, nonce: String::new(), ts: 0, next: 0, events: Vec::new() };
-        let challenge = peer.frame().await;
-        assert_eq!(challenge["event"], "connect.challenge");
-        peer.nonce = challenge["payload"]["nonce"].as_str().unwrap().to_owned();
-        peer.ts = challenge["payload"]["ts"].as_i64().unwrap();
-        peer
+        Peer::over(socket).await
     }
 
     /// An operator without a device, with these rights.
@@ -130,6 +125,16 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Takes the challenge.
+    pub(crate) async fn over(socket: WebSocketStream<TcpStream>) -> Self {
+        let mut peer = Self { socket, nonce: String::new(), ts: 0, next: 0, events: Vec::new() };
+        let challenge = peer.frame().await;
+        assert_eq!(challenge["event"], "connect.challenge");
+        peer.nonce = challenge["payload"]["nonce"].as_str().unwrap().to_owned();
+        peer.ts = challenge["payload"]["ts"].as_i64().unwrap();
+        peer
+    }
+
     pub(crate) fn sign(&self, params: &mut Value, key: &SecretKey, version: JsonProofVersion) {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let scopes: Vec<String> = params["scopes"].as_array().unwrap().iter().map(text).collect();

@@ -303,6 +303,10 @@ async fn first_visit(conn: &Conn, role: Role, asks: PendingDevice) -> Result<Dev
             Ok(device)
         }
         Some(_) => Err(token_missing()),
+        None if !conn.gateway.hub.devices.window().open => {
+            conn.gateway.hub.devices.count_closed_knock();
+            Err(token_missing())
+        }
         None => match conn.gateway.hub.devices.knock(asks).await {
             Ok(Knocked::Accepted(_)) | Err(DeviceError::WindowClosed) => Err(token_missing()),
             Ok(Knocked::Pending(pending)) => Err(not_paired(&pending, "not-paired", None)),

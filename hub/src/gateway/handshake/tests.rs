@@ -280,13 +280,12 @@ async fn rights_are_those_approved_for_the_device() {
 }
 
 #[tokio::test]
-async fn a_closed_window_takes_no_requests() {
-    let rig = Rig::with(|c| c.gateway.auto_approve_local = false).await;
-    let (peer, hello) = rig.device(&key(1), |_| {}).await;
-    let error = refused(peer, hello.unwrap_err(), "NOT_PAIRED", "PAIRING_REQUIRED", 1008).await;
-    assert_eq!(error["details"]["reason"], "pairing-closed");
-    assert!(error["details"].get("requestId").is_none());
+async fn a_stranger_at_the_closed_window_is_counted_and_not_listed() {
+    let rig = Rig::start().await;
+    let (peer, hello) = rig.device(&key(1), |p| p["auth"] = json!({})).await;
+    refused(peer, hello.unwrap_err(), "INVALID_REQUEST", "AUTH_TOKEN_MISSING", 1008).await;
     assert_eq!(rig.hub.devices.window().knocks_while_closed, 1);
+    assert!(rig.hub.devices.list().await.unwrap().0.is_empty());
 }
 
 #[tokio::test]
@@ -330,7 +329,13 @@ async fn a_setup_code_admits_one_node_with_its_surface() {
     let hello = hello.unwrap();
     assert_eq!(hello["auth"]["method"], "bootstrap-token");
     assert!(hello["auth"]["deviceToken"].is_string());
-    let nodes = owner.call("node.list", json!({})).await.unwrap();
+    let nodes = loop {
+        let nodes = owner.call("node.list", json!({})).await.unwrap();
+        if nodes["nodes"][0]["connected"] == true {
+            break nodes;
+        }
+        owner.event("presence").await;
+    };
     assert_eq!(nodes["nodes"][0]["approvalState"], "approved");
     assert_eq!(nodes["nodes"][0]["commands"], json!(["camera.snap", "system.which"]));
     assert_eq!(nodes["nodes"][0]["checkedOnNode"], false);

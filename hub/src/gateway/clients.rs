@@ -40,6 +40,8 @@ pub(crate) struct Client {
     pub(crate) outbound: Outbound,
     /// Of a JSON node, once it is attached.
     pub(crate) node: OnceLock<Arc<JsonNode>>,
+    /// Told of everything that comes from the client.
+    heard: Notify,
 }
 
 impl std::ops::Deref for Client {
@@ -52,7 +54,22 @@ impl std::ops::Deref for Client {
 impl Client {
     pub(crate) fn new(identity: Identity) -> (Self, OutboundQueue) {
         let (outbound, queue) = Outbound::new();
-        (Self { identity, outbound, node: OnceLock::new() }, queue)
+        (Self { identity, outbound, node: OnceLock::new(), heard: Notify::new() }, queue)
+    }
+
+    /// Something came from the client.
+    pub(crate) fn heard(&self) {
+        self.heard.notify_waiters();
+    }
+
+    /// Whether the other end answers a ping in time.
+    pub(crate) async fn probe(&self, limit: Duration) -> bool {
+        let heard = self.heard.notified();
+        self.outbound.ping();
+        tokio::select! {
+            heard = tokio::time::timeout(limit, heard) => heard.is_ok(),
+            () = self.outbound.closed() => false,
+        }
     }
 
     /// Whether it holds a right.

@@ -99,10 +99,10 @@ async fn answer(
 ) -> Result<Response<Body>, Infallible> {
     let origin = match guard::check(&request, &conn) {
         Ok(origin) => origin,
-        Err(refusal) => return Ok(secured(*refusal)),
+        Err(refusal) => return Ok(hang_up(secured(*refusal))),
     };
     let response = if is_upgrade(request.headers()) {
-        upgrade(request, conn, &origin)
+        hang_up(upgrade(request, conn, &origin))
     } else if request.method() != Method::GET && request.method() != Method::HEAD {
         json_response(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -130,6 +130,14 @@ fn secured(mut response: Response<Body>) -> Response<Body> {
     ];
     for (name, value) in ALWAYS {
         response.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Whoever was refused has no further business on this connection.
+fn hang_up(mut response: Response<Body>) -> Response<Body> {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }

@@ -37,6 +37,9 @@ use tokio::time::Instant;
 const READY_RETRIES: u32 = 4;
 const READY_PAUSE: Duration = Duration::from_millis(500);
 
+/// How long a node may take to answer a ping when a second connection with its key comes.
+const PROBE_LIMIT: Duration = Duration::from_secs(3);
+
 /// What a node answered.
 #[derive(Debug)]
 pub(crate) struct NodeAnswer {
@@ -251,6 +254,15 @@ impl NodeConnection for JsonNode {
 
     fn surface(&self, _: Vec<String>) {
         // It is told by the event `node.pair.resolved`.
+    }
+
+    fn probe(&self) -> BoxFuture<'_, bool> {
+        Box::pin(async {
+            match self.client.upgrade() {
+                Some(client) => client.probe(PROBE_LIMIT).await,
+                None => false,
+            }
+        })
     }
 
     fn close(&self, code: u16, reason: &str) {

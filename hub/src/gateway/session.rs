@@ -137,6 +137,9 @@ where
             Some(_) = running.join_next() => continue,
             message = tokio::time::timeout(Duration::from_millis(LIVENESS_TIMEOUT_MS), stream.next()) => message,
         };
+        if matches!(message, Ok(Some(Ok(_)))) {
+            client.heard();
+        }
         match message {
             Err(_) => {
                 client.outbound.close(close::NORMAL, "heartbeat_timeout");

@@ -230,7 +230,7 @@ async fn with_node() -> (Rig, Peer, Peer, String) {
     assert_eq!(hello.unwrap()["auth"]["role"], "node");
     // The first answer comes after the node is attached.
     node.call("node.pending.pull", json!({})).await.unwrap();
-    let (mut owner, hello) = rig.device(&key(1), |_| {}).await;
+    let (owner, hello) = rig.device(&key(1), |p| p["caps"] = json!(["approvals"])).await;
     hello.unwrap();
     (rig, node, owner, key(2).device_id().to_string())
 }

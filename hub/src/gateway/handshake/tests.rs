@@ -325,17 +325,13 @@ async fn a_setup_code_admits_one_node_with_its_surface() {
         node_params(p);
         p["auth"] = json!({ "bootstrapToken": token });
     };
-    let (_node, hello) = rig.device(&key(2), claim).await;
+    let (mut node, hello) = rig.device(&key(2), claim).await;
     let hello = hello.unwrap();
     assert_eq!(hello["auth"]["method"], "bootstrap-token");
     assert!(hello["auth"]["deviceToken"].is_string());
-    let nodes = loop {
-        let nodes = owner.call("node.list", json!({})).await.unwrap();
-        if nodes["nodes"][0]["connected"] == true {
-            break nodes;
-        }
-        owner.event("presence").await;
-    };
+    // The first answer comes after the node is attached.
+    node.call("node.pending.pull", json!({})).await.unwrap();
+    let nodes = owner.call("node.list", json!({})).await.unwrap();
     assert_eq!(nodes["nodes"][0]["approvalState"], "approved");
     assert_eq!(nodes["nodes"][0]["commands"], json!(["camera.snap", "system.which"]));
     assert_eq!(nodes["nodes"][0]["checkedOnNode"], false);

@@ -17,10 +17,33 @@ const PING_EVERY: Duration = Duration::from_secs(25);
 /// Counted for each message on top of its text, so that many tiny ones are bounded too.
 const OVERHEAD: usize = 64;
 
+/// Something to send.
+#[derive(Debug)]
+enum Item {
+    Text(String),
+    Ping,
+}
+
+impl Item {
+    fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len() + OVERHEAD,
+            Self::Ping => OVERHEAD,
+        }
+    }
+
+    fn into_message(self) -> Message {
+        match self {
+            Self::Text(text) => Message::text(text),
+            Self::Ping => Message::Ping(bytes::Bytes::new()),
+        }
+    }
+}
+
 /// The sending side; shared by everybody who has something for the client.
 #[derive(Debug)]
 pub(crate) struct Outbound {
-    queue: mpsc::UnboundedSender<String>,
+    queue: mpsc::UnboundedSender<Item>,
     shared: Arc<Shared>,
     /// Number of the next broadcast event.
     seq: Mutex<u64>,
@@ -36,7 +59,7 @@ struct Shared {
 /// The receiving side, for the writer task.
 #[derive(Debug)]
 pub(crate) struct OutboundQueue {
-    queue: mpsc::UnboundedReceiver<String>,
+    queue: mpsc::UnboundedReceiver<Item>,
     shared: Arc<Shared>,
 }
 
@@ -50,7 +73,16 @@ impl Outbound {
     }
 
     fn push(&self, text: String) {
-        let size = text.len() + OVERHEAD;
+        self.queue(Item::Text(text));
+    }
+
+    /// Asks the other end for a sign of life, at once.
+    pub(crate) fn ping(&self) {
+        self.queue(Item::Ping);
+    }
+
+    fn queue(&self, item: Item) {
+        let size = item.size();
         let before = self.shared.buffered.fetch_add(size, Ordering::Relaxed);
         if before + size > MAX_BUFFERED {
             self.shared.buffered.fetch_sub(size, Ordering::Relaxed);
@@ -58,7 +90,7 @@ impl Outbound {
             return;
         }
         // A closed queue means that the writer has ended: nobody is left to tell.
-        let _ = self.queue.send(text);
+        let _ = self.queue.send(item);
     }
 
     /// A successful answer.
@@ -117,27 +149,21 @@ impl OutboundQueue {
         ping.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let closing = self.shared.closing.clone();
         loop {
-            let message = tokio::select! {
+            let (item, queued) = tokio::select! {
                 biased;
                 () = closing.cancelled() => break,
-                text = self.queue.recv() => match text {
-                    Some(text) => text,
+                item = self.queue.recv() => match item {
+                    Some(item) => (item, true),
                     None => break,
                 },
-                _ = ping.tick() => {
-                    tokio::select! {
-                        sent = sink.send(Message::Ping(bytes::Bytes::new())) => {
-                            if sent.is_err() {
-                                return closing.cancel();
-                            }
-                        }
-                        () = closing.cancelled() => break,
-                    }
-                    continue;
-                }
+                _ = ping.tick() => (Item::Ping, false),
             };
+            let size = item.size();
             tokio::select! {
-                sent = self.send(&mut sink, message) => {
+                sent = sink.send(item.into_message()) => {
+                    if queued {
+                        self.shared.buffered.fetch_sub(size, Ordering::Relaxed);
+                    }
                     if sent.is_err() {
                         return closing.cancel();
                     }
@@ -148,24 +174,14 @@ impl OutboundQueue {
         let _ = tokio::time::timeout(CLOSE_GRACE, self.farewell(&mut sink)).await;
     }
 
-    async fn send<W>(&self, sink: &mut W, text: String) -> Result<(), WsError>
-    where
-        W: Sink<Message, Error = WsError> + Unpin,
-    {
-        let size = text.len() + OVERHEAD;
-        let sent = sink.send(Message::text(text)).await;
-        self.shared.buffered.fetch_sub(size, Ordering::Relaxed);
-        sent
-    }
-
     async fn farewell<W>(&mut self, sink: &mut W) -> Result<(), WsError>
     where
         W: Sink<Message, Error = WsError> + Unpin,
     {
         let (code, reason) = self.shared.reason.get().cloned().unwrap_or((close::NORMAL, String::new()));
         if code != close::POLICY {
-            while let Ok(text) = self.queue.try_recv() {
-                sink.send(Message::text(text)).await?;
+            while let Ok(item) = self.queue.try_recv() {
+                sink.send(item.into_message()).await?;
             }
         }
         sink.send(close_frame(code, &reason)).await?;
@@ -187,8 +203,8 @@ mod tests {
         assert!(queue.shared.closing.is_cancelled());
         assert_eq!(queue.shared.reason.get().map(|r| r.0), Some(close::POLICY));
         let mut queued = 0;
-        while let Ok(text) = queue.queue.try_recv() {
-            queued += text.len();
+        while let Ok(item) = queue.queue.try_recv() {
+            queued += item.size();
         }
         assert!(queued <= MAX_BUFFERED);
     }
@@ -200,7 +216,7 @@ mod tests {
         outbound.targeted("node.invoke.request", &serde_json::json!({ "id": "x" }));
         outbound.event("presence", "{}", Some(StateVersion { presence: 2, health: 1 }));
         let frames: Vec<Frame> = std::iter::from_fn(|| queue.queue.try_recv().ok())
-            .map(|t| serde_json::from_str(&t).unwrap())
+            .map(|i| serde_json::from_str(&i.into_message().into_text().unwrap()).unwrap())
             .collect();
         let seqs: Vec<Option<u64>> = frames
             .iter()

@@ -6,6 +6,7 @@
 //! | `node.key` | the seed of the node's key, 64 hex digits, 0600 | once |
 //! | `hub.json` | the hub it is paired with, 0600 | at pairing |
 //! | `node.db` | approvers, journal, always-rules, audit log (redb) | by the guard |
+//! | `results/` | attachments of finished requests, for a hub that asks again | by the guard |
 //! | `outbox.db` | readings and events that the hub does not have yet (redb) | by the outbox |
 //! | `node.lock` | held by the running node; holds its process id | at start |
 //! | `control.sock` | the running node's answers to `status` and `approvers`, 0600 | at start |

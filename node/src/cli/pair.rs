@@ -40,6 +40,10 @@ pub(super) struct Arguments {
 /// [`Failure`]; 4 when the hub refuses.
 pub(super) async fn run(context: &Context, arguments: Arguments) -> Result<(), Failure> {
     let target = if arguments.target == "-" { read_stdin()? } else { arguments.target.clone() };
+    if target.trim().is_empty() {
+        let why = "nothing to pair with; give the code that `hearth pair` shows on the hub, or HOST:PORT";
+        return Err(Failure::new(2, why));
+    }
     let code = target.trim().starts_with(CODE_PREFIX);
     let code = if code {
         Some(SetupCode::decode(&target).map_err(|e| Failure::new(2, e.to_string()))?)

@@ -246,7 +246,7 @@ async fn connect_once(
         let setup = async {
             let socket =
                 Box::pin(socket::connect(address, hearth_shared::pin::PinVerifier::pinned(hub.spki))).await?;
-            let mut greeted = handshake::greet(socket, context, Knock::Paired, Some(hub.key)).await?;
+            let mut greeted = handshake::greet(socket, context, Knock::Paired, Some(hub.id())).await?;
             let welcome = greeted.welcome().await?;
             Ok::<_, End>((greeted, welcome))
         };

@@ -175,6 +175,11 @@ impl Outbox {
             );
             return;
         }
+        // What is shown is right at once; on disk it follows with the next commit.
+        self.shared.progress.send_if_modified(|p| {
+            p.counts.first = p.counts.first.max(mark.seq + 1);
+            false
+        });
         let mut inbox = self.shared.inbox();
         let newer = inbox.acked.is_none_or(|a| a.epoch != mark.epoch || a.seq < mark.seq);
         if newer {

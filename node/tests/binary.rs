@@ -8,6 +8,7 @@ mod hub;
 use hearth_shared::approver::{Approver, ApproverKind};
 use hearth_shared::error::ErrorCode;
 use hearth_shared::grant::{Decision, Grant};
+use hearth_shared::identity::{PublicKey, SecretKey};
 use hearth_shared::link::{Knock, Outcome, Refused, RefusedCode, ToHub, ToNode};
 use hearth_shared::pairing::{CodeSecret, SetupCode};
 use hearth_shared::reading::{BootId, Mark};
@@ -54,15 +55,14 @@ impl Node {
     }
 
     fn code(&self) -> String {
-        let hub = Approver {
-            key: self.hub.key.public(),
-            kind: ApproverKind::Hub,
-            admin: false,
-            name: "home".into(),
-        };
+        self.code_of(self.hub.key.public())
+    }
+
+    fn code_of(&self, key: PublicKey) -> String {
+        let hub = Approver { key, kind: ApproverKind::Hub, admin: false, name: "home".into() };
         let code = SetupCode {
             addresses: vec![self.hub.address.clone()],
-            hub: self.hub.key.public(),
+            hub: key,
             spki: self.hub.spki,
             secret: CodeSecret([7; 32]),
             approvers: vec![hub],
@@ -76,7 +76,6 @@ impl Node {
             let mut peer = self.hub.accept().await;
             let hello = peer.hello(&self.hub).await;
             assert!(matches!(hello.knock, Knock::Code { .. }));
-            assert!(hello.approvers.approvers.is_empty());
             peer.welcome(&self.hub, &hello, |w| w.newly_paired = true).await;
             while peer.receive().await.is_some() {}
         };
@@ -120,9 +119,12 @@ fn signal(child: &Child, signal: rustix::process::Signal) {
 async fn pair_run_approve_status_and_stop() {
     let node = Node::new().await;
     node.pair().await;
-    let (exit, _, err) = node.call(&["pair", &node.code(), "--yes"], "").await;
+    let other = node.code_of(SecretKey::generate().unwrap().public());
+    let (exit, _, err) = node.call(&["pair", &other, "--yes"], "").await;
     assert_eq!(exit, 1);
-    assert!(err.contains("paired") && err.contains("hearth-node reset"), "{err}");
+    assert!(err.contains("another hub") && err.contains("hearth-node reset"), "{err}");
+    // With the same hub again, after that one had removed the node: the list stays as it is.
+    node.pair().await;
 
     let mut child = node.start();
     let (mut peer, hello) = node.hub.admit(|_| {}).await;
@@ -288,6 +290,8 @@ async fn exit_codes_and_messages() {
     let node = Node::new().await;
     assert_eq!(node.call(&["frobnicate"], "").await.0, 2);
     assert_eq!(node.call(&["status"], "").await.0, 3);
+    assert_eq!(node.call(&["pair", "-"], "").await.0, 2, "nothing to pair with");
+    assert_eq!(node.call(&["pair", "{\"code\": 1}"], "").await.0, 2);
     let hub = async {
         let mut peer = node.hub.accept().await;
         peer.hello(&node.hub).await;

@@ -50,13 +50,12 @@ pub(super) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
     } else {
         None
     };
-    context.home.prepare()?;
-    if let Some(hub) = HubRecord::load(&context.home)? {
-        let name = display_safe(&hub.name, MAX_NAME_CHARS);
-        let why =
-            format!("this node is paired with `{name}` already; to pair anew, run `hearth-node reset` first");
-        return Err(Failure::new(1, why));
+    let plain = |c: char| c.is_alphanumeric() || ".-_:[]%".contains(c);
+    if code.is_none() && !target.trim().chars().all(plain) {
+        let why = "this is neither a setup code (it begins with `hearth1-`) nor HOST:PORT; copy it again from `hearth pair`";
+        return Err(Failure::new(2, why));
     }
+    context.home.prepare()?;
     if let Some(name) = &arguments.name {
         store_name(context, name)?;
     }
@@ -75,7 +74,7 @@ pub(super) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
     let value = json!({
         "hub": {"id": paired.hub.id(), "name": paired.hub.name, "addresses": paired.hub.addresses},
         "node": {"id": opened.held.key.device_id(), "name": opened.held.config.name},
-        "approvers": paired.approvers.approvers.len(),
+        "approvers": guard.approvers().approvers.len(),
         "approved": paired.approved,
     });
     let name = paired.hub.name;
@@ -96,16 +95,17 @@ async fn agree(
         opened.outbox.clone(),
     );
     let console = Console { yes, quiet: context.json };
-    // A pairing that power cut short has stored its approvers; only the code of the same hub completes it.
+    // Pairing again with the same hub (it had removed or revoked this node, or power went in the middle of
+    // a pairing) keeps identity, approvers and rules. Another hub must not inherit them.
     let known = opened.held.guard.hub();
-    if known.is_some() && known != code.map(|c| c.hub.device_id()) {
+    if known.is_some_and(|hub| code.is_some_and(|c| c.hub.device_id() != hub)) {
         return Err(Failure::new(
             1,
-            "this node keeps the approvers of a hub already; run `hearth-node reset` first",
+            "this node is paired with another hub and keeps that one's approvers; run `hearth-node reset` first",
         ));
     }
     let Some(code) = code else {
-        return match with_words(&link, &with_port(target), &console).await {
+        return match with_words(&link, &with_port(target), known, &console).await {
             Err(End::Stopped) => Err(Failure::new(
                 1,
                 "not paired: the words were not confirmed. If they differed, somebody may be between this node and \
@@ -119,7 +119,12 @@ async fn agree(
         // Writing to a String cannot fail.
         let _ = writeln!(card, "Hub {} at {}", code.hub.device_id().short(), display_safe(address, 100));
     }
-    card.push_str(&approver_list(&code.approvers));
+    if known.is_some() {
+        card.push_str("This node keeps its own list. ");
+        card.push_str(&approver_list(&opened.held.guard.approvers().approvers));
+    } else {
+        card.push_str(&approver_list(&code.approvers));
+    }
     if !console.quiet {
         say(&card)?;
     }

@@ -5,7 +5,7 @@ use super::socket::Socket;
 use super::state::End;
 use crate::identity::Clock;
 use hearth_shared::connect::{LinkTranscript, Role};
-use hearth_shared::identity::{Digest, Nonce, PublicKey, display_safe};
+use hearth_shared::identity::{DeviceId, Digest, Nonce, display_safe};
 use hearth_shared::limits::MAX_NAME_CHARS;
 use hearth_shared::link::{HubHello, Knock, NodeHello, ToHub, ToNode, VERSIONS, Welcome, negotiate};
 
@@ -30,7 +30,7 @@ pub async fn greet(
     mut socket: Socket,
     context: &Context,
     knock: Knock,
-    expected: Option<PublicKey>,
+    expected: Option<DeviceId>,
 ) -> Result<Greeted, End> {
     let hub = match socket.receive().await? {
         ToNode::Hello(hello) => hello,
@@ -38,7 +38,7 @@ pub async fn greet(
         ToNode::Goodbye { reason } => return Err(End::Goodbye(reason)),
         _ => return Err(End::Protocol("the first frame is no hello".into())),
     };
-    if expected.is_some_and(|key| key != hub.hub) {
+    if expected.is_some_and(|id| id != hub.hub.device_id()) {
         return Err(End::WrongHub);
     }
     let version = negotiate(&VERSIONS, &(hub.min_version..=hub.max_version)).ok_or_else(|| End::Version {

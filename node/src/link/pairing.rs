@@ -6,7 +6,7 @@ use super::state::End;
 use super::{Context, SETUP_DEADLINE};
 use crate::identity::HubRecord;
 use hearth_shared::approver::{Approver, ApproverKind, ApproverSet};
-use hearth_shared::identity::Nonce;
+use hearth_shared::identity::{DeviceId, Nonce};
 use hearth_shared::limits::PAIRING_WINDOW_MS;
 use hearth_shared::link::{Knock, RefusedCode, ToHub, ToNode, Welcome};
 use hearth_shared::pairing::{SetupCode, WordsInput, commit};
@@ -45,7 +45,7 @@ pub async fn with_code(context: &Context, code: &SetupCode, person: &dyn Person)
         let setup = async {
             let socket = Box::pin(connect(address, PinVerifier::pinned(code.spki))).await?;
             let knock = Knock::Code { secret: code.secret.clone() };
-            greet(socket, context, knock, Some(code.hub)).await
+            greet(socket, context, knock, Some(code.hub.device_id())).await
         };
         match tokio::time::timeout(SETUP_DEADLINE, setup).await.unwrap_or(Err(End::Deadline("connecting"))) {
             Ok(greeted) => return finish_code(context, code, greeted, person).await,
@@ -77,7 +77,7 @@ async fn finish_code(
             let again = async {
                 let socket =
                     Box::pin(connect(&greeted.socket.address, PinVerifier::pinned(code.spki))).await?;
-                let mut again = greet(socket, context, Knock::Paired, Some(code.hub)).await?;
+                let mut again = greet(socket, context, Knock::Paired, Some(code.hub.device_id())).await?;
                 let welcome = again.welcome().await?;
                 Ok::<_, End>((again, welcome))
             };
@@ -100,15 +100,21 @@ async fn finish_code(
     Ok(Paired { hub, approvers, approved: welcome.approved.len() })
 }
 
-/// Pairs by words with the hub at `address`.
+/// Pairs by words with the hub at `address`; with `expected`, with this one only.
 ///
 /// # Errors
 /// [`End`]; [`End::Stopped`] when the person says that the words differ.
-pub async fn with_words(context: &Context, address: &str, person: &dyn Person) -> Result<Paired, End> {
+pub async fn with_words(
+    context: &Context,
+    address: &str,
+    expected: Option<DeviceId>,
+    person: &dyn Person,
+) -> Result<Paired, End> {
     let fresh = Nonce::fresh().map_err(|e| End::Protocol(e.to_string()))?;
     let setup = async {
         let socket = Box::pin(connect(address, PinVerifier::unpinned())).await?;
-        let mut greeted = greet(socket, context, Knock::Words { commitment: commit(&fresh) }, None).await?;
+        let mut greeted =
+            greet(socket, context, Knock::Words { commitment: commit(&fresh) }, expected).await?;
         let nonce_h = match greeted.socket.receive().await? {
             ToNode::WordsNonce { nonce } => nonce,
             ToNode::Refused(refused) => return Err(End::Refused(refused)),

@@ -2,7 +2,7 @@
 
 use super::handshake::Greeted;
 use super::outgoing::{Next, Outgoing};
-use super::socket::{Stream, read};
+use super::socket::{Stream, read, why};
 use super::state::End;
 use super::{Context, LinkStatus};
 use futures_util::stream::{SplitSink, SplitStream};
@@ -346,7 +346,7 @@ impl Session<'_> {
         let bytes = frame.encode().map_err(|e| End::Protocol(e.to_string()))?;
         match tokio::time::timeout(self.liveness, sink.send(Message::Binary(bytes.into()))).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(End::Lost(error.to_string())),
+            Ok(Err(error)) => Err(End::Lost(why(&error))),
             Err(_) => Err(End::Silent(self.liveness.as_millis() as u64)),
         }
     }

@@ -115,8 +115,18 @@ pub(super) fn read(message: Option<Result<Message, tungstenite::Error>>) -> Resu
             }))
         }
         Some(Ok(_)) => Err(End::Protocol("a text message".into())),
-        Some(Err(error)) => Err(End::Lost(error.to_string())),
+        Some(Err(error)) => Err(End::Lost(why(&error))),
         None => Err(End::Lost("closed".into())),
+    }
+}
+
+/// An error of the connection in words for people; a hub that was killed says no goodbye.
+pub(super) fn why(error: &tungstenite::Error) -> String {
+    match error {
+        tungstenite::Error::Io(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => {
+            "the hub ended without a goodbye".into()
+        }
+        other => other.to_string(),
     }
 }
 
@@ -139,7 +149,7 @@ impl Socket {
     /// [`End`].
     pub async fn send(&mut self, frame: &ToHub) -> Result<(), End> {
         let bytes = frame.encode().map_err(|e| End::Protocol(e.to_string()))?;
-        self.stream.send(Message::Binary(bytes.into())).await.map_err(|e| End::Lost(e.to_string()))
+        self.stream.send(Message::Binary(bytes.into())).await.map_err(|e| End::Lost(why(&e)))
     }
 
     /// Says why and closes; waits no longer than two seconds.

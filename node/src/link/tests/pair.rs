@@ -155,7 +155,7 @@ async fn words(rig: &Rig) -> (Peer, NodeHello, String) {
 async fn both_sides_show_the_same_words_and_a_slow_person_is_waited_for() {
     let rig = Rig::new().await;
     let person = Test { yes: true, ..Test::default() };
-    let paired = both(with_words(&rig.context, &rig.hub.address, &person), async {
+    let paired = both(with_words(&rig.context, &rig.hub.address, None, &person), async {
         let (mut peer, hello, words) = words(&rig).await;
         assert_eq!(peer.receive().await, Some(ToHub::WordsConfirmed));
         assert_eq!(person.words.lock().unwrap().as_ref(), Some(&words));
@@ -181,7 +181,7 @@ async fn words_that_differ_end_the_pairing_and_an_early_welcome_does_not_decide(
     let rig = Rig::new().await;
     let slow = CancellationToken::new();
     let person = Test { yes: false, slow: Some(slow.clone()), ..Test::default() };
-    let end = both(with_words(&rig.context, &rig.hub.address, &person), async {
+    let end = both(with_words(&rig.context, &rig.hub.address, None, &person), async {
         let (mut peer, hello, _) = words(&rig).await;
         peer.welcome(&rig.hub, &hello, |w| w.newly_paired = true).await;
         slow.cancel();
@@ -189,7 +189,7 @@ async fn words_that_differ_end_the_pairing_and_an_early_welcome_does_not_decide(
     });
     assert_eq!(end.await, Err(End::Stopped));
     let person = Test { yes: true, slow: Some(CancellationToken::new()), ..Test::default() };
-    let end = both(with_words(&rig.context, &rig.hub.address, &person), async {
+    let end = both(with_words(&rig.context, &rig.hub.address, None, &person), async {
         let (mut peer, ..) = words(&rig).await;
         peer.send(refused(RefusedCode::Rejected)).await;
     });
@@ -197,10 +197,22 @@ async fn words_that_differ_end_the_pairing_and_an_early_welcome_does_not_decide(
 }
 
 #[tokio::test]
+async fn a_node_that_has_a_hub_compares_words_with_no_other() {
+    let rig = Rig::new().await;
+    let (person, other) = (Test::default(), SecretKey::generate().unwrap().device_id());
+    let end = both(with_words(&rig.context, &rig.hub.address, Some(other), &person), async {
+        let mut peer = rig.hub.accept().await;
+        peer.send_hello(&rig.hub).await;
+        assert_eq!(peer.receive().await, None);
+    });
+    assert_eq!(end.await, Err(End::WrongHub));
+}
+
+#[tokio::test]
 async fn a_closed_window_is_said_at_once() {
     let rig = Rig::new().await;
     let person = Test::default();
-    let end = both(with_words(&rig.context, &rig.hub.address, &person), async {
+    let end = both(with_words(&rig.context, &rig.hub.address, None, &person), async {
         let (mut peer, _) = knock(&rig).await;
         peer.send(refused(RefusedCode::PairingClosed)).await;
     });

@@ -84,10 +84,27 @@ async fn show(client: &mut Client, lines: u64, after: Option<u64>, context: &Con
     if context.json { context.out.json(&json!({ "records": all })) } else { Ok(()) }
 }
 
+/// Puts names where the log knows ids only.
+async fn name_nodes(client: &mut Client, report: &mut Value) -> Result<(), Failure> {
+    let list = client.call("node.list", json!({})).await?;
+    let nodes = list["nodes"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for entry in report["nodes"].as_array_mut().into_iter().flatten() {
+        let found = nodes.iter().find(|n| n["nodeId"] == entry["node"]);
+        entry["name"] = found.map(|n| n["displayName"].clone()).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Name of a node in a report, else its id.
+fn node_name(node: &Value) -> String {
+    safe_line(node["name"].as_str().or(node["node"].as_str()).unwrap_or("a node"))
+}
+
 async fn verify(client: &mut Client, home: &ApproverHome, context: &Context) -> Result<(), Failure> {
     // A long chain takes a while.
     let limit = std::time::Duration::from_secs(300);
-    let report = client.call_within(limit, "hearth.audit.verify", json!({})).await?;
+    let mut report = client.call_within(limit, "hearth.audit.verify", json!({})).await?;
+    name_nodes(client, &mut report).await?;
     let notes = home.check_notes(client, &report).await?;
     if home.exists() {
         // What this person saw today is what a cut of tomorrow shows against.
@@ -98,11 +115,7 @@ async fn verify(client: &mut Client, home: &ApproverHome, context: &Context) -> 
     faults.extend(report["fault"].as_str().map(safe_line));
     for node in report["nodes"].as_array().into_iter().flatten() {
         if let Some(fault) = node["fault"].as_str() {
-            faults.push(format!(
-                "{}: {}",
-                safe_line(node["node"].as_str().unwrap_or("a node")),
-                safe_line(fault)
-            ));
+            faults.push(format!("{}: {}", node_name(node), safe_line(fault)));
         }
     }
     for note in &notes {
@@ -122,7 +135,7 @@ async fn verify(client: &mut Client, home: &ApproverHome, context: &Context) -> 
             let state = if node["fault"].is_string() { "does NOT agree" } else { "agrees" };
             context.out.line(format!(
                 "{}: its log has {} records, {state}",
-                safe_line(node["node"].as_str().unwrap_or("a node")),
+                node_name(node),
                 number(&node["head"]["seq"]),
             ))?;
         }

@@ -219,6 +219,9 @@ pub fn refused(error: &ErrorShape) -> Failure {
         "UNKNOWN_NODE" => (Exit::NotFound, "see `hearth nodes list`"),
         "UNKNOWN_REQUEST" | "UNKNOWN_DEVICE" => (Exit::NotFound, "see `hearth devices list`"),
         "APPROVAL_NOT_FOUND" => (Exit::NotFound, "see `hearth approvals list --all`"),
+        "command not allowlisted" | "command not declared by node" => {
+            (Exit::NotFound, "see `hearth nodes show NODE` for what it can do")
+        }
         "UNKNOWN_COMMAND" | "UNKNOWN_SENSOR" | "NOT_FOUND" => {
             (Exit::NotFound, "see `hearth nodes show NODE`")
         }

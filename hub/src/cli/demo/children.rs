@@ -34,8 +34,8 @@ impl Children {
             Failure::failed(format!("cannot find this program: {e}"), "start it by its full path")
         })?;
         let mut command = Command::new(program);
-        command.args(["run", "--port", "0", "--bind", "127.0.0.1", "--quiet", "--json", "--home"]);
-        command.arg(place.hub());
+        command.args(["run", "--bind", "127.0.0.1", "--quiet", "--json", "--port"]);
+        command.arg(place.port().to_string()).arg("--home").arg(place.hub());
         let log = append(&place.hub().join("demo-hub.log"))?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = spawn(command, "hub")?;
@@ -43,18 +43,20 @@ impl Children {
         self.hub = Some(child);
         let failed = || {
             let said = std::fs::read_to_string(place.hub().join("demo-hub.log")).unwrap_or_default();
-            let last = said.lines().next_back().unwrap_or("it said nothing").to_owned();
+            let last = said.lines().next_back().unwrap_or("it said nothing");
+            // It speaks JSON to programs.
+            let error = serde_json::from_str::<serde_json::Value>(last).unwrap_or_default();
+            let last = error["error"]["message"].as_str().unwrap_or(last);
             Failure::failed(
-                format!("the hub did not start: {}", safe_text(&last)),
+                format!("the hub did not start: {}", safe_text(last)),
                 "run `hearth doctor` with the same --home",
             )
         };
         let mut output = BufReader::new(output.ok_or_else(failed)?);
         let mut line = String::new();
         output.read_line(&mut line).await.map_err(|_| failed())?;
-        if !line.contains("listening") {
-            return Err(failed());
-        }
+        let said: serde_json::Value = serde_json::from_str(&line).map_err(|_| failed())?;
+        place.keep_port(said["addresses"][0].as_str().ok_or_else(failed)?)?;
         self.hub_output = Some(output);
         Ok(())
     }

@@ -45,6 +45,24 @@ impl Place {
         &self.hub
     }
 
+    /// The port of an earlier session in this home, which the node remembers; 0 for any free one.
+    pub(super) fn port(&self) -> u16 {
+        if !self.is_paired() {
+            return 0;
+        }
+        std::fs::read_to_string(self.port_file()).ok().and_then(|p| p.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// Notes the port for the next session.
+    pub(super) fn keep_port(&self, address: &str) -> Result<(), Failure> {
+        let port = address.rsplit_once(':').map_or("0", |(_, port)| port);
+        Ok(crate::home::write_private(&self.port_file(), port.as_bytes())?)
+    }
+
+    fn port_file(&self) -> PathBuf {
+        self.node.join("demo.port")
+    }
+
     /// The node's.
     pub(super) fn node(&self) -> &Path {
         &self.node

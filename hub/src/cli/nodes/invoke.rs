@@ -48,7 +48,7 @@ pub(super) async fn run(
     let mut request = json!({
         "nodeId": node,
         "command": arguments.command,
-        "params": params,
+        "params": params.clone(),
         "idempotencyKey": key.expose(),
         "waitForNode": arguments.wait,
     });
@@ -70,7 +70,7 @@ pub(super) async fn run(
             Incoming::Answer { id, result } if id == wanted => break result.map_err(|e| refused(&e))?,
             Incoming::Event(event) if event.event == "exec.approval.requested" => {
                 let payload = event.payload.unwrap_or_default();
-                if of_this(&payload["request"], node, &arguments.command) {
+                if of_this(&payload["request"], node, &arguments.command, &params) {
                     let id = payload["id"].as_str().unwrap_or_default();
                     decide(&mut client, id, policy, keyboard.as_mut(), context).await?;
                 }
@@ -82,9 +82,11 @@ pub(super) async fn run(
     finish(&result, arguments, context)
 }
 
-/// Whether an approval is about this request. Without a session, the command line asked for it itself.
-fn of_this(request: &Value, node: &str, command: &str) -> bool {
-    request["nodeId"] == node && request["command"] == command && request["sessionKey"].is_null()
+/// Whether an approval is about this request: the same node and command, every parameter that was given,
+/// and no session, since the command line asked for it itself.
+fn of_this(request: &Value, node: &str, command: &str, params: &Value) -> bool {
+    let given = params.as_object().is_none_or(|p| p.iter().all(|(k, v)| request["params"][k] == *v));
+    request["nodeId"] == node && request["nodeCommand"] == command && request["sessionKey"].is_null() && given
 }
 
 async fn decide(
@@ -189,4 +191,25 @@ fn finish(result: &Value, arguments: &Invoke, context: &Context) -> Result<(), F
         context.out.line(format!("file: {} ({size})", safe_line(path)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_approval_of_this_request_is_answered() {
+        let request = json!({
+            "nodeId": "n", "nodeCommand": "gpio.pulse", "command": "Switch pin pump on for 1 s",
+            "params": {"pin": "pump", "durationMs": 1000, "value": true}, "sessionKey": null,
+        });
+        let of = |node, command, params: Value| of_this(&request, node, command, &params);
+        assert!(of("n", "gpio.pulse", json!({"pin": "pump", "durationMs": 1000})));
+        assert!(!of("m", "gpio.pulse", json!({"pin": "pump", "durationMs": 1000})));
+        assert!(!of("n", "gpio.write", json!({})));
+        assert!(!of("n", "gpio.pulse", json!({"pin": "pump", "durationMs": 2000})));
+        let mut of_a_chat = request.clone();
+        of_a_chat["sessionKey"] = json!("agent:main:main");
+        assert!(!of_this(&of_a_chat, "n", "gpio.pulse", &json!({})));
+    }
 }

@@ -9,6 +9,7 @@ use crate::gateway::uuid;
 use crate::routing::{RouteError, Routed, Router};
 use crate::sessions::Message;
 use crate::store::{StoreError, now_ms};
+use hearth_shared::identity::display_safe;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -86,7 +87,11 @@ pub(super) async fn deliver(
     let channel = if client.client.mode == ClientMode::Cli { "terminal" } else { "webchat" };
     let message = Inbound {
         channel: channel.into(),
-        sender: client.device_id().map_or_else(|| "owner".into(), |d| d.to_string()),
+        // Shown on cards, so a name; with the head of its id, since names are the device's own word.
+        sender: client
+            .device
+            .as_ref()
+            .map_or_else(|| "owner".into(), |d| format!("{} ({})", display_safe(&d.name, 40), d.id.short())),
         session,
         message_id: key,
         text,

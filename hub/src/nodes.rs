@@ -217,8 +217,8 @@ struct Inner {
     /// Interval of heartbeats; told to nodes in the welcome.
     tick: Duration,
     live: Mutex<HashMap<DeviceId, registry::Live>>,
-    /// The card is full: clean up now.
-    wake_retention: tokio::sync::Notify,
+    /// What the owner was told lately.
+    alarms: Mutex<HashMap<(DeviceId, &'static str), tokio::time::Instant>>,
     figures: Mutex<retention::Figures>,
 }
 
@@ -248,7 +248,7 @@ impl Nodes {
         let Parts { store, bus, audit, devices, keys, config, tasks } = parts;
         let readings = readings::Readings::new(store.clone());
         let media = media::MediaStore::new(store.clone(), home.media(), config.retention.media_mb);
-        let (live, wake_retention) = (Mutex::default(), tokio::sync::Notify::new());
+        let (live, alarms) = (Mutex::default(), Mutex::default());
         let inner = Inner {
             store,
             bus,
@@ -261,7 +261,7 @@ impl Nodes {
             media,
             tick,
             live,
-            wake_retention,
+            alarms,
             figures: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }

@@ -12,7 +12,9 @@ use hearth_shared::reading::RequestId;
 use rusqlite::{OptionalExtension as _, Row, params};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::io::AsyncWriteExt as _;
+use tokio::sync::Notify;
 
 /// Room that must stay free on the card: the database and the logs need it more than a picture.
 const KEEP_FREE: u64 = 64 * 1024 * 1024;
@@ -69,19 +71,31 @@ pub struct MediaStore {
     store: Store,
     dir: PathBuf,
     budget: u64,
+    /// Told when room is needed: the card is full, or the budget is spent.
+    room: Arc<Notify>,
 }
 
 impl MediaStore {
     /// Files below `dir`, at most `budget_mb` of them.
     #[must_use]
     pub fn new(store: Store, dir: PathBuf, budget_mb: u64) -> Self {
-        Self { store, dir, budget: budget_mb.saturating_mul(1024 * 1024) }
+        Self { store, dir, budget: budget_mb.saturating_mul(1024 * 1024), room: Arc::default() }
     }
 
     /// Bytes that may be stored in all.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.budget
+    }
+
+    /// Asks for a clean-up, soon.
+    pub(super) fn ask_room(&self) {
+        self.room.notify_one();
+    }
+
+    /// Until a clean-up is asked for.
+    pub(super) async fn room_asked(&self) {
+        self.room.notified().await;
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -111,6 +125,7 @@ impl MediaStore {
         if let Some(free) = self.free()
             && free < KEEP_FREE + size
         {
+            self.ask_room();
             return Err(MediaError::Full { free_mb: free / (1024 * 1024) });
         }
         let id = hex::encode(random::<16>()?);
@@ -167,12 +182,17 @@ impl MediaStore {
                     row.sha256.0,
                     now_ms() as i64
                 ])?;
-                Ok(())
+                let used: Option<i64> = t.query_row("SELECT sum(size) FROM media", [], |r| r.get(0))?;
+                Ok(used.unwrap_or(0) as u64)
             })
             .await;
-        if let Err(error) = stored {
-            let _ = tokio::fs::remove_file(&path).await;
-            return Err(error.into());
+        match stored {
+            Ok(used) if used > self.budget => self.ask_room(),
+            Ok(_) => {}
+            Err(error) => {
+                let _ = tokio::fs::remove_file(&path).await;
+                return Err(error.into());
+            }
         }
         Ok(media)
     }
@@ -216,7 +236,7 @@ impl MediaStore {
         self.store
             .read(move |c| {
                 let mut statement = c.prepare_cached(&format!(
-                    "SELECT {COLUMNS} FROM media WHERE device = ?1 ORDER BY created_ms DESC, rowid DESC LIMIT ?2"
+                    "SELECT {COLUMNS} FROM media WHERE device = ?1 ORDER BY rowid DESC LIMIT ?2"
                 ))?;
                 let rows = statement.query_map(params![node.0, limit as i64], |r| this.info(r))?;
                 Ok(rows.collect::<Result<_, _>>()?)

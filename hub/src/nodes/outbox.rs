@@ -11,8 +11,8 @@
 
 mod dating;
 
-pub(super) use dating::Clock;
 use dating::{BootRow, Dated};
+pub(super) use dating::{Clock, PLAUSIBLE_MS};
 
 use super::{Nodes, readings};
 use crate::bus::Event;
@@ -166,7 +166,7 @@ impl Nodes {
                         told = true;
                         tracing::error!(node = %connection.name, "the card is full: readings wait on the node");
                     }
-                    self.inner.wake_retention.notify_one();
+                    self.inner.media.ask_room();
                     tokio::time::sleep(RETRY).await;
                 }
                 other => return other,

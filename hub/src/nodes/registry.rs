@@ -10,9 +10,14 @@ use hearth_shared::frame::close;
 use hearth_shared::identity::DeviceId;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Times a newcomer may find yet another connection in the place it wants.
 const MAX_PROBES: usize = 3;
+
+/// The same alarm about the same node is given once in this time.
+const ALARM_EVERY: Duration = Duration::from_secs(10 * 60);
 
 #[derive(Debug)]
 pub(super) struct Live {
@@ -165,7 +170,7 @@ impl Nodes {
         let changed = match surface::store_arrival(&self.inner.store, &arrival).await {
             // A full card keeps nobody out: what is approved is known already.
             Err(NodeError::Store(StoreError::Full)) => {
-                self.inner.wake_retention.notify_one();
+                self.inner.media.ask_room();
                 let known = self.inner.devices.get(device).await?.is_some();
                 surface::Changed { known, ..surface::Changed::default() }
             }
@@ -243,11 +248,29 @@ impl Nodes {
         );
         let body =
             serde_json::json!({ "device": arrival.device.id, "remoteIp": arrival.remote.ip().to_string() });
-        self.alarm("node.duplicate", body, message).await;
+        self.alarm(arrival.device.id, "node.duplicate", body, message).await;
     }
 
-    /// Tells the owner, and the audit log.
-    pub(super) async fn alarm(&self, kind: &'static str, body: serde_json::Value, message: String) {
+    /// Tells the owner, and the audit log: of each kind and node once in a while, so that a node gone mad
+    /// fills neither.
+    pub(super) async fn alarm(
+        &self,
+        device: DeviceId,
+        kind: &'static str,
+        body: serde_json::Value,
+        message: String,
+    ) {
+        let told = {
+            let mut alarms = self.inner.alarms.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            alarms.retain(|_, at: &mut Instant| at.elapsed() < ALARM_EVERY);
+            let told = alarms.contains_key(&(device, kind));
+            alarms.entry((device, kind)).or_insert_with(Instant::now);
+            told
+        };
+        if told {
+            tracing::debug!("{message}");
+            return;
+        }
         tracing::warn!("{message}");
         if let Err(error) = self.inner.audit.append(kind, body).await {
             tracing::error!(%error, "an alarm could not be put into the audit log");

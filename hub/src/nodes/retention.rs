@@ -7,6 +7,7 @@
 
 use super::Nodes;
 use super::media::MediaStore;
+use super::outbox::PLAUSIBLE_MS;
 use super::readings::BUCKET_MS;
 use crate::config::RetentionConfig;
 use crate::store::{Store, StoreError, now_ms};
@@ -18,6 +19,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const EVERY: Duration = Duration::from_secs(3600);
+/// Others fill the card as well: how often the room that is left is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Not more often than this, however often it is asked for.
 const AT_MOST_EVERY: Duration = Duration::from_secs(10);
 /// Rows deleted in one transaction.
@@ -76,16 +79,23 @@ impl Nodes {
                 nodes.clean_up().await;
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    () = async {
-                        tokio::time::sleep(AT_MOST_EVERY).await;
-                        tokio::select! {
-                            () = nodes.inner.wake_retention.notified() => {}
-                            () = tokio::time::sleep(EVERY) => {}
-                        }
-                    } => {}
+                    () = nodes.wait_for_work() => {}
                 }
             }
         });
+    }
+
+    async fn wait_for_work(&self) {
+        let due = Instant::now() + EVERY;
+        tokio::time::sleep(AT_MOST_EVERY).await;
+        while Instant::now() < due {
+            tokio::select! {
+                () = self.inner.media.room_asked() => return,
+                () = tokio::time::sleep(LOOK_EVERY) => if self.inner.media.is_tight() {
+                    return;
+                }
+            }
+        }
     }
 
     async fn clean_up(&self) {
@@ -174,6 +184,10 @@ fn count(c: &rusqlite::Connection) -> Result<Usage, StoreError> {
 /// Readings, summaries and events that are too old.
 async fn trim_history(store: &Store, keep: &RetentionConfig) -> Result<usize, StoreError> {
     let now = now_ms() as i64;
+    if now < PLAUSIBLE_MS as i64 {
+        // The hub's clock is not set: nothing is too old by it.
+        return Ok(0);
+    }
     // Whole summaries: raw readings of one are either all there or all gone.
     let raw_before = now - i64::from(keep.readings_days) * DAY_MS;
     let raw_before = raw_before - raw_before.rem_euclid(BUCKET_MS);
@@ -196,6 +210,11 @@ async fn trim_history(store: &Store, keep: &RetentionConfig) -> Result<usize, St
     }
     gone += store
         .write(move |t| {
+            // What came while the hub's clock was not set came at the latest now.
+            t.execute(
+                "UPDATE node_events SET received_ms = ?1 WHERE received_ms < ?2",
+                [now, PLAUSIBLE_MS as i64],
+            )?;
             let events = t.execute("DELETE FROM node_events WHERE received_ms < ?1", [events_before])?;
             let boots = t.execute(
                 "DELETE FROM boots WHERE offset_ms + max_mono < ?1 AND NOT EXISTS \
@@ -248,7 +267,7 @@ async fn trim_media(store: &Store, media: &MediaStore) -> Result<usize, StoreErr
             .read(|c| {
                 let used: Option<i64> = c.query_row("SELECT sum(size) FROM media", [], |r| r.get(0))?;
                 let mut statement =
-                    c.prepare_cached("SELECT id, file, size FROM media ORDER BY created_ms, rowid LIMIT ?1")?;
+                    c.prepare_cached("SELECT id, file, size FROM media ORDER BY rowid LIMIT ?1")?;
                 let rows = statement
                     .query_map([FILES], |r| Ok((r.get(0)?, r.get(1)?, r.get::<_, i64>(2)? as u64)))?;
                 Ok((used.unwrap_or(0) as u64, rows.collect::<Result<_, _>>()?))

@@ -218,7 +218,7 @@ impl Nodes {
             End::Violation(fault) => {
                 let message = format!("node `{}` broke the rules of the link: {fault}", connection.name);
                 let body = json!({ "device": connection.node, "fault": fault });
-                self.alarm("node.violation", body, message).await;
+                self.alarm(connection.node, "node.violation", body, message).await;
                 let message = fault;
                 let refused = Refused { code: RefusedCode::Protocol, message, retry_after_ms: 0 };
                 (close::POLICY, "protocol violation".into(), Some(Box::new(ToNode::Refused(refused))))
@@ -226,7 +226,7 @@ impl Nodes {
             End::Lie(fault) => {
                 let message = format!("node `{}` cannot be believed: {fault}", connection.name);
                 let body = json!({ "device": connection.node, "fault": fault });
-                self.alarm("node.violation", body, message).await;
+                self.alarm(connection.node, "node.violation", body, message).await;
                 let refused = Refused { code: RefusedCode::Signature, message: fault, retry_after_ms: 0 };
                 (close::POLICY, "bad receipt".into(), Some(Box::new(ToNode::Refused(refused))))
             }

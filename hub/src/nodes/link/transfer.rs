@@ -9,6 +9,7 @@ use super::connection::{Known, LinkConnection};
 use crate::hub::Tasks;
 use crate::nodes::Media;
 use crate::nodes::media::{Facts, Incoming, MediaError, MediaStore, verify};
+use crate::store::StoreError;
 use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::limits::{CHUNK_SIZE, MAX_IN_FLIGHT, TRANSFER_WINDOW};
 use hearth_shared::link::flow::Receiver;
@@ -173,6 +174,14 @@ impl Task {
         stored.map_err(|error| {
             let code = match &error {
                 MediaError::Full { .. } | MediaError::OverBudget { .. } => ErrorCode::TooLarge,
+                MediaError::Io(e) if e.kind() == std::io::ErrorKind::StorageFull => {
+                    self.media.ask_room();
+                    ErrorCode::TooLarge
+                }
+                MediaError::Store(StoreError::Full) => {
+                    self.media.ask_room();
+                    ErrorCode::TooLarge
+                }
                 MediaError::Aborted => ErrorCode::Cancelled,
                 MediaError::Link(_) => ErrorCode::Hardware,
                 _ => ErrorCode::Internal,

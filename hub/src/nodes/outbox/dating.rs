@@ -34,7 +34,7 @@ const HUB_CLOCK: u8 = 2;
 const ESTIMATE: u8 = 3;
 
 /// 2025-01-01: a clock before it was never set.
-const PLAUSIBLE_MS: u64 = 1_735_689_600_000;
+pub(in crate::nodes) const PLAUSIBLE_MS: u64 = 1_735_689_600_000;
 /// A node's clock may be ahead of the hub's by so much before it is taken for wrong.
 const MAX_AHEAD_MS: u64 = 24 * 3_600_000;
 /// Differences up to this are drift and left alone.

@@ -68,9 +68,8 @@ where
         .half_close(false)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    match tokio::time::timeout(HTTP_LIFETIME, connection).await {
-        Ok(Err(error)) => tracing::debug!(%peer, %error, "HTTP connection"),
-        Ok(Ok(())) | Err(_) => {}
+    if let Ok(Err(error)) = tokio::time::timeout(HTTP_LIFETIME, connection).await {
+        tracing::debug!(%peer, %error, "HTTP connection");
     }
 }
 

@@ -384,3 +384,36 @@ async fn pictures_of_foreign_nodes_are_stored_and_served_to_who_may_see() {
     assert!(text.contains("content-type: image/jpeg") && text.contains("JFIF"), "{text}");
     assert_eq!(http(&rig, get("/media/none", "localhost", &right)).await.0, 404);
 }
+
+#[tokio::test]
+async fn agent_answers_twice_with_one_id_and_the_run_can_be_waited_for() {
+    let rig = Rig::start().await;
+    let (mut owner, hello) = rig.device(&key(1), |_| {}).await;
+    hello.unwrap();
+    let params = json!({ "message": "status", "sessionKey": "main", "idempotencyKey": "run-1" });
+    let id = owner.request("agent", params.clone()).await;
+    let accepted = owner.answer(&id).await.unwrap();
+    assert_eq!((&accepted["status"], &accepted["runId"]), (&json!("accepted"), &json!("run-1")));
+    assert_eq!(accepted["sessionKey"], "agent:main:main");
+    let done = owner.answer(&id).await.unwrap();
+    assert_eq!(done["status"], "ok", "{done}");
+    let text = done["result"]["payloads"][0]["text"].as_str().unwrap();
+    assert!(!text.is_empty());
+    let waited = owner.call("agent.wait", json!({ "runId": "run-1" })).await.unwrap();
+    assert_eq!((&waited["status"], &waited["terminalReply"]["text"]), (&json!("ok"), &json!(text)));
+    let again = json!({ "message": "status", "sessionKey": "main", "idempotencyKey": "run-1" });
+    assert_eq!(
+        owner.call("chat.send", again).await.unwrap()["status"],
+        "ok",
+        "the same message is not run twice"
+    );
+    let history = owner.call("chat.history", json!({ "sessionKey": "main", "limit": 10 })).await.unwrap();
+    let roles: Vec<&str> =
+        history["messages"].as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();
+    assert_eq!((roles.first(), roles.last()), (Some(&"user"), Some(&"assistant")));
+    assert_eq!(history["messages"][0]["__openclaw"]["seq"], 1);
+    let sessions = owner.call("sessions.list", json!({ "limit": 5 })).await.unwrap();
+    assert_eq!(sessions["sessions"][0]["key"], "agent:main:main");
+    let error = owner.call("agent.wait", json!({ "runId": "none" })).await.unwrap_err();
+    assert_eq!(error["code"], "INVALID_REQUEST");
+}

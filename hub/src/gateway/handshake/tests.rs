@@ -6,6 +6,9 @@ use hearth_shared::identity::SecretKey;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// A change of what a client sends.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
 fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed(&[seed; 32])
 }
@@ -60,7 +63,7 @@ async fn every_failure_of_the_device_proof_has_its_code_in_order() {
     // Later faults are present as well: the first check that fails speaks.
     let stale =
         |device: &mut Value| device["signedAt"] = json!(device["signedAt"].as_i64().unwrap() - 121_000);
-    let cases: [(&str, &str, &str, &dyn Fn(&mut Value)); 6] = [
+    let cases: [(&str, &str, &str, Change<'_>); 6] = [
         ("device identity mismatch", "DEVICE_AUTH_DEVICE_ID_MISMATCH", "device-id-mismatch", &|d| {
             d["id"] = key(9).device_id().to_string().into();
             stale(d);
@@ -176,15 +179,17 @@ async fn versions_meet_or_close_with_1002() {
 #[tokio::test]
 async fn parameters_are_closed_and_the_first_request_is_connect() {
     let rig = Rig::start().await;
-    let changes: [(&str, fn(&mut Value)); 4] = [
-        ("invalid connect params: at root: unexpected property 'foo'", |p| p["foo"] = 1.into()),
-        ("invalid connect params: at /client/id: must be equal to one of the allowed values", |p| {
-            p["client"]["id"] = "my-client".into()
-        }),
-        ("invalid role", |p| p["role"] = "bogus".into()),
-        ("invalid connect params: at /client/version: must NOT have fewer than 1 characters", |p| {
-            p["client"]["version"] = "".into()
-        }),
+    let changes: [(&str, Change<'_>); 4] = [
+        ("invalid connect params: at root: unexpected property 'foo'", &|p: &mut Value| p["foo"] = 1.into()),
+        (
+            "invalid connect params: at /client/id: must be equal to one of the allowed values",
+            &|p: &mut Value| p["client"]["id"] = "my-client".into(),
+        ),
+        ("invalid role", &|p: &mut Value| p["role"] = "bogus".into()),
+        (
+            "invalid connect params: at /client/version: must NOT have fewer than 1 characters",
+            &|p: &mut Value| p["client"]["version"] = "".into(),
+        ),
     ];
     for (message, change) in changes {
         let mut peer = rig.dial().await;
@@ -380,4 +385,21 @@ async fn a_flood_of_garbage_does_not_keep_clients_out() {
     let status = peer.call("status", json!({})).await.unwrap();
     let waiting = status["connections"]["unauthenticated"].as_u64().unwrap();
     assert!(waiting <= hearth_shared::limits::MAX_UNAUTHENTICATED as u64, "{status}");
+}
+
+#[tokio::test]
+async fn who_says_nothing_is_closed_at_the_deadline() {
+    use tokio::io::AsyncReadExt as _;
+    let rig = Rig::start().await;
+    let mut silent = tokio::net::TcpStream::connect(rig.address).await.unwrap();
+    let mut challenged = rig.dial().await;
+    let (read, close) = tokio::join!(
+        tokio::time::timeout(crate::gateway::rig::PATIENCE, async {
+            let mut byte = [0];
+            silent.read(&mut byte).await
+        }),
+        challenged.closed(),
+    );
+    assert!(matches!(read.expect("closed in time"), Ok(0) | Err(_)));
+    assert_eq!(close, (1008, "handshake timeout".into()));
 }

@@ -122,7 +122,7 @@ impl TestHub {
     /// When there is none.
     #[must_use]
     pub fn setup_code(&self) -> String {
-        self.json(&["pair", "--no-wait"])["code"].as_str().expect("a code").to_owned()
+        self.json(&["pair", "--no-wait"])["window"]["code"].as_str().expect("a code").to_owned()
     }
 }
 

@@ -163,13 +163,15 @@ impl RunTask {
                 self.text(wording::sensor_away(lang, &sensor, stats.map(|s| (s.last, s.last_at))))
             }
             Intent::SensorPast { sensor, stat, span, when, compare } => {
-                let stats = self
-                    .parts
-                    .nodes
-                    .readings()
-                    .stats(sensor.node, &sensor.id, span.from_ms, span.to_ms)
-                    .await?;
-                self.text(wording::sensor_past(lang, &sensor, stat, &span, when, compare, stats.as_ref()))
+                let readings = self.parts.nodes.readings();
+                let stats = readings.stats(sensor.node, &sensor.id, span.from_ms, span.to_ms).await?;
+                self.text(match &stats {
+                    Some(s) => wording::sensor_past(lang, &sensor, stat, &span, when, compare, s),
+                    None => {
+                        let all = readings.stats(sensor.node, &sensor.id, 0, now_ms()).await?;
+                        wording::no_readings(lang, &sensor, &span, all.map(|s| (s.last, s.last_at)))
+                    }
+                })
             }
             Intent::PinState { pin, asked } => {
                 if !connected(&pin.node) {

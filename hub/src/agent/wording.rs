@@ -139,19 +139,9 @@ pub(super) fn sensor_past(
     span: &Span,
     when: bool,
     compare: Option<Compare>,
-    stats: Option<&Stats>,
+    s: &Stats,
 ) -> String {
     let (name, label) = (sensor_name(sensor), &span.label);
-    let Some(s) = stats else {
-        return pick(
-            lang,
-            format!(
-                "There are no readings of {name} {label}. Say `record {} every 5 minutes` to start.",
-                sensor.name
-            ),
-            format!("{label} 没有 {name} 的读数。可以说“每5分钟记录{}”。", sensor.name),
-        );
-    };
     let v = |x: f64| value(x, &sensor.unit);
     let lead = verdict(lang, compare, s.min, s.max);
     let one = |en: &str, zh: &str, x: f64, at: u64| {
@@ -196,6 +186,29 @@ pub(super) fn sensor_past(
                 clock(lang, s.max_at),
                 v(s.mean)
             ),
+        ),
+    }
+}
+
+/// Nothing was recorded in a span; `last`: the newest reading there is.
+pub(super) fn no_readings(lang: Lang, sensor: &SensorRef, span: &Span, last: Option<(f64, u64)>) -> String {
+    let (name, label) = (sensor_name(sensor), &span.label);
+    match last {
+        Some((last, at)) => {
+            let (reading, at) = (value(last, &sensor.unit), clock(lang, at));
+            pick(
+                lang,
+                format!("There are no readings of {name} {label}; the newest is {reading}, {at}."),
+                format!("{label} 没有 {name} 的读数；最新的是 {reading}（{at}）。"),
+            )
+        }
+        None => pick(
+            lang,
+            format!(
+                "There are no readings of {name} {label}. Say `record {} every 5 minutes` to start.",
+                sensor.name
+            ),
+            format!("{label} 没有 {name} 的读数。可以说“每5分钟记录{}”。", sensor.name),
         ),
     }
 }

@@ -6,8 +6,8 @@
 //! | --- | --- |
 //! | [`gateway`] | sockets: TLS, HTTP, the handshake, JSON methods, the upgrade to the node link |
 //! | [`channels`] | how people write: traits, the terminal chat |
-//! | [`routing`] | the door, session keys, lanes |
-//! | [`agent`] | runs: intents, the tool loop with a model |
+//! | [`routing`] | the door, chat commands, session keys |
+//! | [`agent`] | lanes, runs: intents, the tool loop with a model |
 //! | [`actions`] | durable requests to nodes: queued, waiting for a person, running, done |
 //! | [`approvals`] | cards, decisions, grants, the audit log |
 //! | [`nodes`] | connected nodes, what they declare, the link, readings, media |

@@ -183,7 +183,7 @@ fn show(window: &Value, bound: &[SocketAddr], context: &Context) -> Result<(), F
     let code = window["code"].as_str().unwrap_or_default();
     let out = context.out;
     if let Some(qr) = qr(code) {
-        out.raw(qr)?;
+        out.raw(if context.interactive { on_white(&qr) } else { qr })?;
     }
     out.line(format!("\n{code}\n"))?;
     out.line(format!(
@@ -211,6 +211,11 @@ fn show(window: &Value, bound: &[SocketAddr], context: &Context) -> Result<(), F
 fn qr(code: &str) -> Option<String> {
     let qr = qrcode::QrCode::with_error_correction_level(code, qrcode::EcLevel::L).ok()?;
     Some(qr.render::<qrcode::render::unicode::Dense1x2>().quiet_zone(true).build() + "\n")
+}
+
+/// Black on white whatever the terminal's colours are: phones do not read it the other way round.
+fn on_white(qr: &str) -> String {
+    qr.lines().map(|line| format!("\x1b[30;107m{line}\x1b[0m\n")).collect()
 }
 
 /// Shows knocks and their outcome until a device is in, the door closes, or the person leaves.

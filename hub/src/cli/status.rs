@@ -82,21 +82,21 @@ fn show(context: &Context, status: &Value, nodes: &Value, usage: &Value) -> Resu
 /// What is kept, in lines.
 fn retention(usage: &Value) -> Vec<String> {
     let number = |name: &str| usage[name].as_u64().unwrap_or_default();
-    let limits = &usage["limits"];
     vec![
         format!(
-            "kept      {} readings ({} days), {} summaries ({} days), {} events",
+            "kept      {} readings ({} days), {} summaries ({} days), {} events ({} days)",
             number("readings"),
-            limits["readings_days"],
+            number("readingsDays"),
             number("summaries"),
-            limits["summaries_days"],
+            number("summariesDays"),
             number("events"),
+            number("eventsDays"),
         ),
         format!(
-            "          {} pictures, {} of {} MB",
-            number("media"),
+            "          {} pictures, {} of {}",
+            number("mediaFiles"),
             bytes(number("mediaBytes")),
-            limits["media_mb"]
+            bytes(number("mediaLimitBytes")),
         ),
         format!(
             "card      database {}, {} free",

@@ -1,5 +1,6 @@
 //! History of sensors.
 
+use crate::config::RetentionConfig;
 use crate::devices::Scope;
 use crate::gateway::answer::{Answer, Outward as _, invalid};
 use crate::gateway::methods::{Access, Call, Method, NoParams, method};
@@ -174,16 +175,13 @@ struct Usage {
     /// Raw readings.
     readings: u64,
     readings_oldest_ms: Option<u64>,
-    readings_days: u32,
     /// Five-minute summaries.
     summaries: u64,
     summaries_oldest_ms: Option<u64>,
-    summaries_days: u32,
     events: u64,
-    events_days: u32,
-    media_files: u64,
+    /// Pictures and other attachments.
+    media: u64,
     media_bytes: u64,
-    media_limit_bytes: u64,
     database_bytes: u64,
     /// Left on the card; `null` when it cannot be told.
     free_bytes: Option<u64>,
@@ -191,26 +189,24 @@ struct Usage {
     card_full: bool,
     /// Readings and events that full outboxes dropped.
     lost: u64,
+    /// As configured.
+    limits: RetentionConfig,
 }
 
 async fn usage(call: Call, _: NoParams) -> Answer<Usage> {
-    let nodes = &call.gateway.hub.nodes;
-    let usage = nodes.usage().await.map_err(StoreError::outward)?;
+    let usage = call.gateway.hub.nodes.usage().await.map_err(StoreError::outward)?;
     Ok(Usage {
         readings: usage.readings,
         readings_oldest_ms: usage.readings_oldest_ms,
-        readings_days: usage.limits.readings_days,
         summaries: usage.summaries,
         summaries_oldest_ms: usage.summaries_oldest_ms,
-        summaries_days: usage.limits.summaries_days,
         events: usage.events,
-        events_days: usage.limits.events_days,
-        media_files: usage.media,
+        media: usage.media,
         media_bytes: usage.media_bytes,
-        media_limit_bytes: nodes.media().budget(),
         database_bytes: usage.database_bytes,
         free_bytes: usage.free_bytes,
         card_full: usage.card_full,
         lost: usage.lost,
+        limits: usage.limits,
     })
 }

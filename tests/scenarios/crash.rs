@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 const SENSOR: &str =
-    "[board]\nsimulate = true\n[[board.sensor]]\nid = \"temperature\"\nquantity = \"temperature\"\ninterval_ms = 100\n\
+    "[[board.sensor]]\nid = \"temperature\"\nquantity = \"temperature\"\ninterval_ms = 100\n\
      [[board.pin]]\nid = \"pump\"\ndirection = \"output\"\n";
 
 /// 20 here, more with `HEARTH_CRASH_ROUNDS`.

@@ -17,14 +17,14 @@ pub struct TestNode {
 }
 
 impl TestNode {
-    /// A node that was never paired; `config` is its `node.toml` after the name.
+    /// A simulated board that was never paired; `config` is its `node.toml` after name and `[board]`.
     ///
     /// # Panics
     /// When its home cannot be made.
     #[must_use]
     pub fn new(name: &str, config: &str) -> Self {
         let home = tempfile::tempdir().expect("a temporary directory");
-        let text = format!("name = \"{name}\"\n{config}");
+        let text = format!("name = \"{name}\"\n[board]\nsimulate = true\n{config}");
         std::fs::write(home.path().join("node.toml"), text).expect("the configuration is written");
         Self { child: None, home, name: name.into() }
     }
@@ -55,14 +55,14 @@ impl TestNode {
         self.home.path().join("test-output.log")
     }
 
-    /// Runs `hearth-node run --simulate`.
+    /// Runs `hearth-node run`.
     ///
     /// # Panics
     /// When it cannot be started.
     pub fn start(&mut self) {
         assert!(self.child.is_none(), "it runs already");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(self.log_path()).expect("a log");
-        let mut command = process::command("hearth-node", self.home.path(), &["run", "--simulate"]);
+        let mut command = process::command("hearth-node", self.home.path(), &["run"]);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         self.child = Some(command.spawn().expect("the node starts"));
     }
@@ -82,8 +82,9 @@ impl TestNode {
         eventually(what, Duration::from_secs(30), || {
             let nodes = hub.cli(&["nodes", "list", "--json"]);
             let list = serde_json::from_str::<serde_json::Value>(&nodes.stdout).ok()?;
-            let found = list["nodes"].as_array()?.iter().find(|n| n["displayName"] == self.name.as_str())?;
-            (found["connected"] == connected).then_some(())
+            // One that was revoked is no longer listed.
+            let found = list["nodes"].as_array()?.iter().find(|n| n["displayName"] == self.name.as_str());
+            (found.is_some_and(|n| n["connected"] == true) == connected).then_some(())
         });
     }
 

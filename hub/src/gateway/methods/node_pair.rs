@@ -4,8 +4,8 @@ use super::device_pair::check_name;
 use super::{Access, Call, Method, NoParams, encode, method};
 use crate::devices::{DeviceError, Scope};
 use crate::gateway::answer::{Answer, Outward as _};
+use crate::gateway::json_node::policy;
 use crate::nodes::{NodeError, NodeView};
-use hearth_shared::command::{self, Class};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -71,7 +71,7 @@ pub(super) fn split(surface: &[String]) -> (Vec<String>, Vec<String>) {
 /// What it takes to approve: the more it can do, the more right.
 fn required(surface: &[String]) -> Vec<Scope> {
     let (commands, parts) = split(surface);
-    let executes = commands.iter().any(|c| command::spec(c).is_none_or(|s| s.class == Class::Execute));
+    let executes = commands.iter().any(|c| policy::executes(c));
     let mut scopes = vec![Scope::Pairing];
     if executes || commands.iter().any(|c| c == "system.which") {
         scopes.push(Scope::Admin);

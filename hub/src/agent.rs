@@ -89,7 +89,7 @@ pub struct Run {
     pub reply: Option<String>,
     /// Media ids and paths in the reply.
     pub media: Vec<crate::nodes::Media>,
-    /// The error, when failed.
+    /// The error, when failed; when done, the code of the command that the reply says failed.
     pub error: Option<String>,
 }
 

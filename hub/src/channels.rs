@@ -5,6 +5,7 @@
 //! [`Channel`] with what it can do, and one line in [`CHANNELS`].
 
 use crate::nodes::Media;
+use hearth_shared::error::ErrorCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -33,6 +34,8 @@ pub struct Reply {
     pub text: String,
     /// Pictures.
     pub media: Vec<Media>,
+    /// Code of the command that the reply says failed: programs tell a "no" from an answer by it.
+    pub failure: Option<ErrorCode>,
 }
 
 /// A request that waits for a person, as it is told in chat. What would run is on the card of the
@@ -130,7 +133,7 @@ mod tests {
             size: 2000,
             sha256: hearth_shared::identity::Digest([0; 32]),
         };
-        let reply = Reply { text: "Here.".into(), media: vec![media] };
+        let reply = Reply { text: "Here.".into(), media: vec![media], failure: None };
         assert_eq!(Channel::of("terminal").text_of(&reply), "Here.\n/x/a.jpg (image/jpeg, 2 KB)");
         assert_eq!(Channel::of("webchat").text_of(&reply), "Here.");
         let prompt = ApprovalPrompt { id: "0123456789abcdef".into(), sentence: "x".into() };

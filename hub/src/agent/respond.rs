@@ -13,6 +13,7 @@ use crate::store::now_ms;
 use hearth_shared::command::gpio::PinState;
 use hearth_shared::command::sensor::{ReadResult, SensorInfo};
 use hearth_shared::command::system::InfoResult;
+use hearth_shared::error::CommandError;
 use hearth_shared::identity::{DeviceId, Digest};
 use jiff::Zoned;
 use serde::de::DeserializeOwned;
@@ -122,7 +123,13 @@ impl RunTask {
     /// A reply of words; told at once as the one delta it is.
     fn text(&self, text: String) -> Reply {
         self.tell.delta(&text, &text);
-        Reply { text, media: Vec::new() }
+        Reply { text, ..Reply::default() }
+    }
+
+    /// The reply to a command that failed.
+    fn failed_reply(&self, node_name: &str, outcome: &Outcome, error: &CommandError) -> Reply {
+        let reply = self.text(wording::failed(self.lang(), node_name, outcome, error));
+        Reply { failure: Some(error.code), ..reply }
     }
 
     fn call_of(&self, id: &str, node: DeviceId, node_name: &str, command: &str, params: Value) -> Call {
@@ -153,10 +160,10 @@ impl RunTask {
                     json!({ "sensor": sensor.id }),
                 );
                 let outcome = self.call(&call).await?;
-                self.text(match typed::<ReadResult>(&outcome) {
-                    Ok(read) => wording::sensor_now(lang, &sensor, read.value, compare),
-                    Err(error) => wording::failed(lang, &call.node_name, &outcome, &error),
-                })
+                match typed::<ReadResult>(&outcome) {
+                    Ok(read) => self.text(wording::sensor_now(lang, &sensor, read.value, compare)),
+                    Err(error) => self.failed_reply(&call.node_name, &outcome, &error),
+                }
             }
             Intent::SensorNow { sensor, .. } => {
                 let stats = self.parts.nodes.readings().stats(sensor.node, &sensor.id, 0, now_ms()).await?;
@@ -181,10 +188,10 @@ impl RunTask {
                 let call =
                     self.call_of("read", pin.node, &pin.node_name, "gpio.read", json!({ "pin": pin.id }));
                 let outcome = self.call(&call).await?;
-                self.text(match typed::<PinState>(&outcome) {
-                    Ok(state) => wording::pin_state(lang, &pin, &state, asked),
-                    Err(error) => wording::failed(lang, &call.node_name, &outcome, &error),
-                })
+                match typed::<PinState>(&outcome) {
+                    Ok(state) => self.text(wording::pin_state(lang, &pin, &state, asked)),
+                    Err(error) => self.failed_reply(&call.node_name, &outcome, &error),
+                }
             }
             Intent::Record { sensor, interval_ms } => {
                 let params = json!({ "sensor": sensor.id, "intervalMs": interval_ms });
@@ -192,10 +199,10 @@ impl RunTask {
                     self.call_of("record", sensor.node, &sensor.node_name, "sensor.subscribe", params);
                 call.wait_for_node = true;
                 let outcome = self.call(&call).await?;
-                self.text(match typed::<SensorInfo>(&outcome) {
-                    Ok(info) => wording::recording(lang, &sensor, info.interval_ms),
-                    Err(error) => wording::failed(lang, &call.node_name, &outcome, &error),
-                })
+                match typed::<SensorInfo>(&outcome) {
+                    Ok(info) => self.text(wording::recording(lang, &sensor, info.interval_ms)),
+                    Err(error) => self.failed_reply(&call.node_name, &outcome, &error),
+                }
             }
             Intent::Health { node, node_name } => {
                 let can = view(&node).is_some_and(|n| n.commands().contains(&"system.info"));
@@ -209,10 +216,10 @@ impl RunTask {
                 }
                 let call = self.call_of("info", node, &node_name, "system.info", json!({}));
                 let outcome = self.call(&call).await?;
-                self.text(match typed::<InfoResult>(&outcome) {
-                    Ok(info) => wording::health(lang, &node_name, &info),
-                    Err(error) => wording::failed(lang, &node_name, &outcome, &error),
-                })
+                match typed::<InfoResult>(&outcome) {
+                    Ok(info) => self.text(wording::health(lang, &node_name, &info)),
+                    Err(error) => self.failed_reply(&node_name, &outcome, &error),
+                }
             }
             Intent::Status => {
                 let pending =
@@ -240,7 +247,7 @@ impl RunTask {
                 reply.media = outcome.media;
                 reply
             }
-            Err(error) => self.text(wording::failed(lang, node_name, &outcome, &error.clone())),
+            Err(error) => self.failed_reply(node_name, &outcome, error),
         })
     }
 
@@ -253,10 +260,10 @@ impl RunTask {
         let mut call = self.call_of("switch", pin.node, &pin.node_name, command, params);
         call.wait_for_node = true;
         let outcome = self.call(&call).await?;
-        Ok(self.text(match &outcome.result {
-            Ok(_) => wording::switched(lang, pin, on, for_ms, outcome.decided_by.as_deref()),
-            Err(error) => wording::failed(lang, &pin.node_name, &outcome, error),
-        }))
+        Ok(match &outcome.result {
+            Ok(_) => self.text(wording::switched(lang, pin, on, for_ms, outcome.decided_by.as_deref())),
+            Err(error) => self.failed_reply(&pin.node_name, &outcome, error),
+        })
     }
 }
 

@@ -224,13 +224,14 @@ impl RunTask {
         // Who asks for the reply as text alone gets pictures as words where his channel shows none; the
         // transcript and the event keep the parts, for every client of the session.
         let text = Channel::of(&self.new.channel).text_of(&reply);
+        let failure = reply.failure.map(ErrorCode::as_str);
         let line = self.line("reply", "assistant", reply.content());
         let message = json!({ "role": "assistant", "content": line.content, "timestamp": line.timestamp });
         self.write(line).await?;
-        self.parts.ledger.finish(&self.new.run_id, RunState::Done, Some(text), &reply.media, None).await?;
+        self.parts.ledger.finish(&self.new.run_id, RunState::Done, Some(text), &reply.media, failure.map(str::to_owned)).await?;
         self.tell
             .agent("lifecycle", json!({ "phase": "end", "startedAt": self.started_ms, "endedAt": now_ms() }));
-        self.tell.chat("final", json!({ "message": message, "stopReason": "stop" }));
+        self.tell.chat("final", json!({ "message": message, "stopReason": "stop", "failure": failure }));
         Ok(())
     }
 

@@ -47,8 +47,8 @@ pub enum Progress {
     Status(String),
     /// The reply so far.
     Text(String),
-    /// The whole reply.
-    Final { text: String, media: Vec<String> },
+    /// The whole reply; the code of the command it says failed.
+    Final { text: String, media: Vec<String>, failure: Option<String> },
     /// Stopped or failed, with the reason.
     Failed(String),
 }
@@ -60,7 +60,7 @@ pub fn progress(payload: &Value) -> Option<Progress> {
     Some(match payload["state"].as_str()? {
         "status" => Progress::Status(payload["phase"].as_str().unwrap_or_default().to_owned()),
         "delta" => Progress::Text(text),
-        "final" => Progress::Final { text, media },
+        "final" => Progress::Final { text, media, failure: payload["failure"].as_str().map(str::to_owned) },
         "aborted" => {
             Progress::Failed(payload["errorMessage"].as_str().unwrap_or("the request was stopped").to_owned())
         }

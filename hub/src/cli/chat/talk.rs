@@ -442,7 +442,7 @@ impl<'a> Talk<'a> {
         let run_id = payload["runId"].as_str().unwrap_or_default();
         if self.run.as_ref().is_none_or(|r| r.id != run_id) {
             // Somebody else's run, or one of before: only its end is of interest.
-            if let (Progress::Final { text, media }, None) = (&progress, &self.options.once) {
+            if let (Progress::Final { text, media, .. }, None) = (&progress, &self.options.once) {
                 seen::note(&self.context.home, &self.session, now_ms());
                 self.say(&rendered(text, media))?;
             }
@@ -454,8 +454,8 @@ impl<'a> Talk<'a> {
                 self.stream(&text)?;
                 Ok(None)
             }
-            Progress::Final { text, media } => self.end(text, media, None),
-            Progress::Failed(why) => self.end(String::new(), Vec::new(), Some(why)),
+            Progress::Final { text, media, failure } => self.end(text, media, failure.map(End::Command)),
+            Progress::Failed(why) => self.end(String::new(), Vec::new(), Some(End::Run(why))),
         }
     }
 
@@ -474,9 +474,9 @@ impl<'a> Talk<'a> {
         &mut self,
         text: String,
         media: Vec<String>,
-        error: Option<String>,
+        error: Option<End>,
     ) -> Result<Option<Outcome>, Failure> {
-        if error.is_none() && !text.is_empty() {
+        if !text.is_empty() {
             self.stream(&text)?;
         }
         let Some(run) = self.run.take() else { return Ok(None) };
@@ -492,8 +492,12 @@ impl<'a> Talk<'a> {
                 format!("approval {} was denied", short(id)),
                 "say it again and allow it, or see `hearth approvals list --all`",
             )),
-            (Some(why), _) => Some(Failure::failed(safe_line(&why), "see `hearth status` and `hearth logs`")),
-            (None, _) => None,
+            (Some(End::Run(why)), _) => {
+                Some(Failure::failed(safe_line(&why), "see `hearth status` and `hearth logs`"))
+            }
+            // In a conversation the reply has said it; a single request must also end with a failure.
+            (Some(End::Command(code)), _) if self.options.once.is_some() => Some(command_failure(&code)),
+            (Some(End::Command(_)) | None, _) => None,
         };
         if self.options.once.is_some() {
             return Ok(Some(Outcome { run_id: run.id, text, media, failure }));
@@ -516,11 +520,12 @@ impl<'a> Talk<'a> {
                 let of_run = |m: &&Value| m["role"] == "assistant" && m["runId"] == id.as_str();
                 let last = history["messages"].as_array().and_then(|all| all.iter().rfind(of_run).cloned());
                 let (text, media) = last.as_ref().map(content).unwrap_or_default();
-                self.end(text, media, None)
+                let failure = state["error"].as_str().map(|code| End::Command(code.to_owned()));
+                self.end(text, media, failure)
             }
             Some("error") => {
                 let why = state["error"].as_str().unwrap_or("the request failed").to_owned();
-                self.end(String::new(), Vec::new(), Some(why))
+                self.end(String::new(), Vec::new(), Some(End::Run(why)))
             }
             _ => Ok(None),
         }

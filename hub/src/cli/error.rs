@@ -103,7 +103,8 @@ impl Failure {
                 let error =
                     serde_json::json!({ "exit": self.code(), "message": self.message, "next": self.next });
                 eprintln!("{}", serde_json::json!({ "error": error }));
-            } else if self.message.contains(&self.next) {
+            } else if self.message.contains(&self.next) || self.message.contains("`hearth ") {
+                // The message says already what to run.
                 eprintln!("hearth: {}", self.message);
             } else {
                 eprintln!("hearth: {}\n  next: {}", self.message, self.next);
@@ -128,7 +129,7 @@ impl From<ConfigError> for Failure {
 impl From<HomeError> for Failure {
     fn from(error: HomeError) -> Self {
         let next = match &error {
-            HomeError::Locked { .. } => "stop the other hub, or name another directory with --home",
+            HomeError::Locked { .. } => "`hearth status` tells about the one that runs",
             HomeError::Io { .. } => {
                 "check that it exists and belongs to you; `hearth doctor` looks at the whole directory"
             }

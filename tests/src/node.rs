@@ -33,7 +33,7 @@ impl TestNode {
     #[must_use]
     pub fn paired(hub: &TestHub, name: &str, config: &str) -> Self {
         let mut node = Self::new(name, config);
-        let _ = node.cli(&["pair", &hub.setup_code(), "--yes"]).ok();
+        let _ = node.cli(&["pair", &hub.setup_code(), "--yes", "--simulate"]).ok();
         node.start();
         node.wait_connected(hub);
         node

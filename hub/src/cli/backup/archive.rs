@@ -177,13 +177,7 @@ pub(super) fn unpack(path: &Path, into: &Path) -> Result<Manifest, Failure> {
             "take another backup; this one is damaged or is none",
         )
     };
-    let file = File::open(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Failure::not_found(
-            format!("there is no {}", path.display()),
-            "name the file that `hearth backup` wrote",
-        ),
-        _ => damaged(e.to_string()),
-    })?;
+    let file = File::open(path).map_err(|e| damaged(e.to_string()))?;
     let mut archive = tar::Archive::new(file);
     let mut found = BTreeMap::new();
     let mut manifest: Option<Manifest> = None;

@@ -35,6 +35,12 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
             "name an empty directory with --home, or add --force; the present files are kept beside",
         ));
     }
+    if !arguments.file.exists() {
+        return Err(Failure::not_found(
+            format!("there is no {}", arguments.file.display()),
+            "name the file that `hearth backup` wrote",
+        ));
+    }
     home.create()?;
     let _lock = home.lock()?;
     let fresh = Fresh::make(root)?;

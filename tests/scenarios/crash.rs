@@ -6,8 +6,7 @@ use hearth_tests::{JsonClient, TestHub, TestNode};
 use serde_json::Value;
 use std::time::Duration;
 
-const SENSOR: &str =
-    "[[board.sensor]]\nid = \"temperature\"\nquantity = \"temperature\"\ninterval_ms = 100\n\
+const SENSOR: &str = "[[board.sensor]]\nid = \"temperature\"\nquantity = \"temperature\"\ninterval_ms = 100\n\
      [[board.pin]]\nid = \"pump\"\ndirection = \"output\"\n";
 
 /// 20 here, more with `HEARTH_CRASH_ROUNDS`.
@@ -64,7 +63,8 @@ fn readings_and_approval_survive_kills_of_either_side() {
                        (SELECT epoch, seq FROM readings UNION ALL SELECT epoch, seq FROM undated UNION ALL \
                         SELECT epoch, seq FROM node_events) GROUP BY epoch, seq HAVING count(*) > 1)");
     assert_eq!(doubled, 0, "an item is stored twice");
-    let missing = one("SELECT coalesce(sum(seq - have - lost - refused), 0) FROM (SELECT e.seq, e.lost, e.refused, \
+    let missing =
+        one("SELECT coalesce(sum(seq - have - lost - refused), 0) FROM (SELECT e.seq, e.lost, e.refused, \
                        (SELECT count(*) FROM readings r WHERE r.epoch = e.id) + \
                        (SELECT count(*) FROM undated u WHERE u.epoch = e.id) + \
                        (SELECT count(*) FROM node_events n WHERE n.epoch = e.id) AS have FROM epochs e)");
@@ -72,10 +72,14 @@ fn readings_and_approval_survive_kills_of_either_side() {
 
     let waiting = hub.json(&["approvals", "list"]);
     assert_eq!(waiting["approvals"][0]["id"], id.as_str(), "the approval waits on: {waiting}");
-    let pump = |hub: &TestHub| hub.json(&["nodes", "invoke", "garage", "gpio.read", r#"{"pin":"pump"}"#]).to_string();
+    let pump = |hub: &TestHub| {
+        hub.json(&["nodes", "invoke", "garage", "gpio.read", r#"{"pin":"pump"}"#]).to_string()
+    };
     assert!(pump(&hub).contains("\"value\":false"), "nothing ran without a yes");
     let _ = hub.cli(&["approvals", "allow", &id]).ok();
-    eventually("the pump runs", Duration::from_secs(30), || pump(&hub).contains("\"value\":true").then_some(()));
+    eventually("the pump runs", Duration::from_secs(30), || {
+        pump(&hub).contains("\"value\":true").then_some(())
+    });
     assert_eq!(hub.cli(&["audit", "verify"]).code, 0, "the hub's log is whole");
     assert_eq!(node.cli(&["audit", "verify"]).code, 0, "the node's log is whole");
 }

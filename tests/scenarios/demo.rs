@@ -4,20 +4,31 @@ use hearth_tests::process::{command, finish};
 use std::path::PathBuf;
 
 fn demo(home: &std::path::Path, approve: &str) -> hearth_tests::Finished {
-    finish(&mut command("hearth", home, &["demo", "--say", "take a picture in the garage", "--approve", approve]))
+    finish(&mut command(
+        "hearth",
+        home,
+        &["demo", "--say", "take a picture in the garage", "--approve", approve],
+    ))
 }
 
 #[test]
 fn a_picture_after_a_yes_and_a_reason_after_a_no() {
     let home = tempfile::tempdir().unwrap();
     let yes = demo(home.path(), "yes").ok();
-    let path = yes.stdout.split_whitespace().find(|w| w.ends_with(".jpg")).unwrap_or_else(|| panic!("a path: {yes:?}"));
+    let path = yes
+        .stdout
+        .split_whitespace()
+        .find(|w| w.ends_with(".jpg"))
+        .unwrap_or_else(|| panic!("a path: {yes:?}"));
     let picture = std::fs::read(PathBuf::from(path)).unwrap();
     assert_eq!(picture[..3], [0xff, 0xd8, 0xff], "a JPEG");
 
     // The same home again: paired already, and a no is a failure with its reason.
     let no = demo(home.path(), "no");
     assert_eq!(no.code, 1, "{no:?}");
-    assert!(format!("{}{}", no.stdout, no.stderr).to_lowercase().contains("den"), "says that it was denied: {no:?}");
+    assert!(
+        format!("{}{}", no.stdout, no.stderr).to_lowercase().contains("den"),
+        "says that it was denied: {no:?}"
+    );
     assert!(home.path().join("hub.db").exists() || home.path().join("hub/hub.db").exists());
 }

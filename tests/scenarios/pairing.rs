@@ -29,7 +29,11 @@ fn the_door_is_closed_by_default() {
     let node = TestNode::new("garage", "");
     let refused = node.cli(&["pair", &format!("127.0.0.1:{}", hub.port), "--yes"]);
     assert_eq!(refused.code, 4, "{refused:?}");
-    assert_eq!(hub.json(&["devices", "list"])["pending"].as_array().map(Vec::len), Some(0), "a knock is no card");
+    assert_eq!(
+        hub.json(&["devices", "list"])["pending"].as_array().map(Vec::len),
+        Some(0),
+        "a knock is no card"
+    );
 }
 
 #[test]

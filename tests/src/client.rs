@@ -19,6 +19,8 @@ pub struct JsonClient {
     runtime: Runtime,
     socket: WebSocketStream<TcpStream>,
     next: u64,
+    /// Events that came while an answer was awaited.
+    events: std::collections::VecDeque<Value>,
     /// Payload of `hello-ok`, or the error of a refused connect.
     pub hello: Value,
 }
@@ -52,11 +54,12 @@ impl JsonClient {
             let challenge = next_json(&mut socket).await.expect("a challenge");
             assert_eq!(challenge["event"], "connect.challenge");
             let connect = connect_params(&challenge, key, token.trim(), scopes, caps);
-            send(&mut socket, &json!({"type": "req", "id": "1", "method": "connect", "params": connect})).await;
+            send(&mut socket, &json!({"type": "req", "id": "1", "method": "connect", "params": connect}))
+                .await;
             let hello = next_json(&mut socket).await.expect("an answer");
             (socket, hello)
         });
-        Self { runtime, socket, next: 1, hello }
+        Self { runtime, socket, next: 1, events: std::collections::VecDeque::new(), hello }
     }
 
     /// Calls a method and gives the whole response.
@@ -67,12 +70,14 @@ impl JsonClient {
         self.next += 1;
         let id = self.next.to_string();
         self.runtime.block_on(async {
-            send(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params})).await;
+            send(&mut self.socket, &json!({"type": "req", "id": id, "method": method, "params": params}))
+                .await;
             loop {
                 let frame = next_json(&mut self.socket).await.expect("an answer");
                 if frame["type"] == "res" && frame["id"] == id.as_str() {
                     return frame;
                 }
+                self.events.push_back(frame);
             }
         })
     }
@@ -84,7 +89,10 @@ impl JsonClient {
     pub fn event(&mut self, name: &str) -> Value {
         self.runtime.block_on(async {
             loop {
-                let frame = next_json(&mut self.socket).await.unwrap_or_else(|| panic!("event {name}"));
+                let frame = match self.events.pop_front() {
+                    Some(frame) => frame,
+                    None => next_json(&mut self.socket).await.unwrap_or_else(|| panic!("event {name}")),
+                };
                 if frame["type"] == "event" && frame["event"] == name {
                     return frame["payload"].clone();
                 }

@@ -97,7 +97,8 @@ impl TestHub {
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             kill(child.id(), "TERM");
-            let status = eventually("the hub ends", Duration::from_secs(10), || child.try_wait().ok().flatten());
+            let status =
+                eventually("the hub ends", Duration::from_secs(10), || child.try_wait().ok().flatten());
             assert!(status.success(), "the hub ended with {status}: {}", self.log());
         }
     }

@@ -112,7 +112,8 @@ impl TestNode {
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             kill(child.id(), "TERM");
-            let status = eventually("the node ends", Duration::from_secs(10), || child.try_wait().ok().flatten());
+            let status =
+                eventually("the node ends", Duration::from_secs(10), || child.try_wait().ok().flatten());
             assert!(status.success(), "the node ended with {status}: {}", self.log());
         }
     }

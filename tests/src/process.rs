@@ -110,7 +110,8 @@ pub fn finish(command: &mut Command) -> Finished {
 
 /// Sends a signal by name.
 pub fn kill(pid: u32, signal: &str) {
-    let _ = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+    let _ =
+        Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).stderr(Stdio::null()).status();
 }
 
 /// Waits until `check` gives a value.

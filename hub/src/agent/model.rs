@@ -56,7 +56,11 @@ impl RunTask {
                 .await
                 .map_err(|e| RunError::Told(e.to_string()))?;
             if turn.calls.is_empty() {
-                return Ok(Reply { text: turn.text.trim().to_owned(), media: self.media_so_far().await? });
+                return Ok(Reply {
+                    text: turn.text.trim().to_owned(),
+                    media: self.media_so_far().await?,
+                    failure: None,
+                });
             }
             said_before = !turn.text.is_empty();
             self.do_turn(round, turn, &world).await?;

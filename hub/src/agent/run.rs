@@ -191,7 +191,7 @@ impl RunTask {
     async fn reply_in_transcript(&self) -> Result<Option<Reply>, StoreError> {
         let Some(line) = self.find_line(&self.line_id("reply")).await? else { return Ok(None) };
         let text = line.content.pointer("/0/text").and_then(Value::as_str).unwrap_or_default().to_owned();
-        Ok(Some(Reply { text, media: self.media_so_far().await? }))
+        Ok(Some(Reply { text, media: self.media_so_far().await?, failure: None }))
     }
 
     /// Calls that have no result in the transcript get one that says so.
@@ -224,11 +224,14 @@ impl RunTask {
         // Who asks for the reply as text alone gets pictures as words where his channel shows none; the
         // transcript and the event keep the parts, for every client of the session.
         let text = Channel::of(&self.new.channel).text_of(&reply);
-        let failure = reply.failure.map(ErrorCode::as_str);
+        let failure = reply.failure.map(hearth_shared::error::ErrorCode::as_str);
         let line = self.line("reply", "assistant", reply.content());
         let message = json!({ "role": "assistant", "content": line.content, "timestamp": line.timestamp });
         self.write(line).await?;
-        self.parts.ledger.finish(&self.new.run_id, RunState::Done, Some(text), &reply.media, failure.map(str::to_owned)).await?;
+        self.parts
+            .ledger
+            .finish(&self.new.run_id, RunState::Done, Some(text), &reply.media, failure.map(str::to_owned))
+            .await?;
         self.tell
             .agent("lifecycle", json!({ "phase": "end", "startedAt": self.started_ms, "endedAt": now_ms() }));
         self.tell.chat("final", json!({ "message": message, "stopReason": "stop", "failure": failure }));
@@ -273,7 +276,7 @@ impl RunTask {
     pub(super) async fn reply_only(&self, text: String) -> Result<(), StoreError> {
         self.write_user_line().await?;
         self.tell.delta(&text, &text);
-        self.reply(Reply { text, media: Vec::new() }).await
+        self.reply(Reply { text, ..Reply::default() }).await
     }
 
     pub(super) fn requester(&self) -> String {

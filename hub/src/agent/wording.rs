@@ -310,7 +310,7 @@ pub(super) fn cannot(lang: Lang, cannot: &Cannot) -> String {
             pick(
                 lang,
                 format!(
-                    "No known node offers such a {kind}. See `hearth nodes list`, or pair one with `hearth pair`."
+                    "No known node has such: {kind}. See `hearth nodes list`, or pair one with `hearth pair`."
                 ),
                 format!("已知的节点都没有这样的{kind}。见 `hearth nodes list`，或用 `hearth pair` 配对。"),
             )

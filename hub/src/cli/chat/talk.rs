@@ -46,6 +46,24 @@ pub struct TalkOptions {
     pub quiet: bool,
 }
 
+/// What was wrong at the end of a run.
+#[derive(Debug)]
+enum End {
+    /// The run itself, in words.
+    Run(String),
+    /// The command it ran, by code; the reply says it in words.
+    Command(String),
+}
+
+fn command_failure(code: &str) -> Failure {
+    let denied = ["APPROVAL_DENIED", "DENIED", "GRANT_REFUSED"].contains(&code);
+    let make = if denied { Failure::denied } else { Failure::failed };
+    make(
+        format!("the request was not done ({})", safe_line(code)),
+        "see `hearth approvals list --all` and `hearth status`".to_owned(),
+    )
+}
+
 /// A conversation.
 pub struct Talk<'a> {
     client: Client,

@@ -3,7 +3,6 @@
 //! Every error is one line with a next step, and an exit code of the table in `hearth-node --help`.
 
 mod approvers;
-mod completions;
 mod config;
 mod ledger;
 mod open;
@@ -19,7 +18,7 @@ use crate::link::state::End;
 use crate::logging::{self, LogFormat, LogLevel};
 use crate::outbox::store::OutboxError;
 use crate::state::{Home, StateError};
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use hearth_shared::error::CommandError;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -83,8 +82,6 @@ enum Command {
     Config(config::Arguments),
     /// Forget the hub, the approvers, the rules and the identity
     Reset(reset::Arguments),
-    /// Print a completion script for a shell
-    Completions(completions::Arguments),
 }
 
 /// What a sub-command works with.
@@ -204,7 +201,6 @@ fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Command::Audit(arguments) => runtime.block_on(ledger::audit(&context, arguments)),
         Command::Config(arguments) => config::run(&context, &arguments),
         Command::Reset(arguments) => runtime.block_on(reset::run(&context, &arguments)),
-        Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
     };
     // A question on the terminal that nobody answered must not hold up the end.
     runtime.shutdown_background();

@@ -313,6 +313,4 @@ async fn exit_codes_and_messages() {
     let (exit, out, _) = node.call(&["config", "example"], "").await;
     assert_eq!(exit, 0);
     assert!(out.contains("[policy]"));
-    let (exit, out, _) = node.call(&["completions", "bash"], "").await;
-    assert_eq!((exit, out.contains("--log-format")), (0, true));
 }

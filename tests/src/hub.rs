@@ -69,7 +69,9 @@ impl TestHub {
             if let Some(status) = self.child.as_mut().and_then(|c| c.try_wait().ok().flatten()) {
                 panic!("the hub ended ({status}): {}", self.log());
             }
-            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok()
+            // Its address file comes a moment after the first accepted connection.
+            let told = self.home.path().join("hub.addr").exists();
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok().filter(|_| told)
         });
     }
 

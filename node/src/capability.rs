@@ -285,3 +285,4 @@ fn no_driver(kind: &str, id: &str) -> CommandError {
 
 #[cfg(test)]
 mod tests;
+mod wave;

@@ -1,6 +1,7 @@
 //! What the simulated camera sees.
 
 use super::picture::Picture;
+use crate::capability::wave::{cosine, sine};
 use embedded_graphics::mono_font::MonoTextStyle;
 use embedded_graphics::mono_font::ascii::{FONT_6X10, FONT_10X20};
 use embedded_graphics::pixelcolor::Rgb888;
@@ -166,9 +167,9 @@ impl Scene<'_> {
 
 /// From the middle of a dial to the place of `part` of `whole`.
 fn hand(part: u64, whole: u64, length: f64) -> Point {
-    let angle = part as f64 / whole as f64 * std::f64::consts::TAU;
+    let turns = part as f64 / whole as f64;
     #[expect(clippy::cast_possible_truncation)]
-    let point = Point::new((angle.sin() * length).round() as i32, (-angle.cos() * length).round() as i32);
+    let point = Point::new((sine(turns) * length).round() as i32, (-cosine(turns) * length).round() as i32);
     point
 }
 

@@ -1,6 +1,7 @@
 //! A value that wanders as a real one does.
 
 use super::Sensor;
+use crate::capability::wave::sine;
 use crate::config::board::SensorConfig;
 use hearth_shared::command::sensor::Quantity;
 use hearth_shared::error::CommandError;
@@ -38,11 +39,11 @@ impl Drift {
     }
 
     fn at(&self, seconds: f64) -> f64 {
-        let turn = |period: f64, phase: f64| ((seconds / period + phase) * std::f64::consts::TAU).sin();
+        let turn = |period: f64, phase: f64| sine(seconds / period + phase);
         let day = turn(86_400.0, -11.0 / 24.0);
         let drift = turn(7_919.0, self.phase) * 0.7 + turn(1_733.0, self.phase * 3.0) * 0.3;
-        // The fraction of a large sine is as good as noise, and needs no generator.
-        let noise = ((seconds * 12.989_8 + self.phase * 78.233).sin() * 43_758.547).fract();
+        // The fraction of a large multiple is as good as noise, and needs no generator.
+        let noise = 2.0 * ((seconds * 12.989_8 + self.phase * 78.233) * 43_758.547).fract() - 1.0;
         let value = self.base + self.swing * (day + 0.1 * drift + 0.1 * noise);
         (value * 100.0).round() / 100.0
     }

@@ -1,9 +1,14 @@
 //! The state directory: where everything is, who may read it, and the lock that keeps a second hub out.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often, and with what pause, a taken lock is tried again: whoever only looks holds it for a moment.
+const LOCK_TRIES: u32 = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// What can be wrong with the state directory.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +20,16 @@ pub enum HomeError {
     /// Another hub runs on it.
     #[error("another hub (pid {pid}) is using {path}; stop it, or name another directory with --home")]
     Locked { path: PathBuf, pid: String },
+    /// Other users could change it: what is in it may be theirs.
+    #[error(
+        "{path} can be written by other users (mode {mode:03o}); look who did, then run `chmod go-rwx {path}`"
+    )]
+    Exposed { path: PathBuf, mode: u32 },
+    /// It is somebody else's.
+    #[error(
+        "{path} belongs to user {owner}, this is user {me}; run as that user, or name another with --home"
+    )]
+    Foreign { path: PathBuf, owner: u32, me: u32 },
 }
 
 /// Paths below `$HEARTH_HOME`.
@@ -37,19 +52,38 @@ impl Home {
         Self { root }
     }
 
-    /// Makes the directory (0700) if it is missing.
+    /// Makes the directory (0700) if it is missing, and sees to it that it is this user's alone.
     ///
     /// # Errors
-    /// [`HomeError::Io`].
+    /// [`HomeError::Io`]; [`HomeError::Exposed`] or [`HomeError::Foreign`] when others may have put
+    /// something into it.
     pub fn create(&self) -> Result<(), HomeError> {
         for dir in [self.root.clone(), self.media()] {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(&dir)
-                .map_err(|source| HomeError::Io { path: dir, source })?;
+            let io = |source| HomeError::Io { path: dir.clone(), source };
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir).map_err(io)?;
+            let meta = std::fs::metadata(&dir).map_err(io)?;
+            let me = rustix::process::geteuid().as_raw();
+            if meta.uid() != me {
+                return Err(HomeError::Foreign { path: dir, owner: meta.uid(), me });
+            }
+            // What others could write to may hold what they put there. What they could only read (a
+            // service manager makes state directories 0755) is closed now.
+            let mode = meta.mode() & 0o777;
+            if mode & 0o022 != 0 {
+                return Err(HomeError::Exposed { path: dir, mode });
+            }
+            if mode & 0o077 != 0 {
+                std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o700)).map_err(io)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether a hub runs on this home.
+    #[must_use]
+    pub fn in_use(&self) -> bool {
+        let Ok(file) = File::open(self.root.join("hub.lock")) else { return false };
+        matches!(file.try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
     }
 
     /// Takes the lock; it is held as long as the value lives, and the kernel frees it after any crash.
@@ -67,17 +101,31 @@ impl Home {
             .mode(0o600)
             .open(&path)
             .map_err(io)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => {
-                let mut pid = String::new();
-                let _ = file.read_to_string(&mut pid);
-                return Err(HomeError::Locked { path: self.root.clone(), pid: pid.trim().into() });
+        let mut tries = LOCK_TRIES;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(std::fs::TryLockError::WouldBlock) if tries > 1 => {
+                    tries -= 1;
+                    std::thread::sleep(LOCK_PAUSE);
+                }
+                Err(std::fs::TryLockError::WouldBlock) => {
+                    let mut pid = String::new();
+                    let _ = file.read_to_string(&mut pid);
+                    return Err(HomeError::Locked { path: self.root.clone(), pid: pid.trim().into() });
+                }
+                Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
             }
-            Err(std::fs::TryLockError::Error(source)) => return Err(io(source)),
         }
-        file.set_len(0).map_err(io)?;
-        writeln!(file, "{}", std::process::id()).map_err(io)?;
+        // The number is for people; a full card must not keep the hub from starting.
+        let pid = format!("{}\n", std::process::id());
+        let noted = file
+            .rewind()
+            .and_then(|()| file.write_all(pid.as_bytes()))
+            .and_then(|()| file.set_len(pid.len() as u64));
+        if let Err(error) = noted {
+            tracing::warn!(path = %path.display(), %error, "the process id cannot be noted");
+        }
         Ok(HomeLock { _file: file })
     }
 
@@ -165,4 +213,44 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> Result<(), HomeError> {
         File::open(parent).and_then(|d| d.sync_all()).map_err(io)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_of_others_is_refused_and_a_readable_one_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::locate(Some(&dir.path().join("home")));
+        home.create().unwrap();
+        let mode = || std::fs::metadata(home.root()).unwrap().permissions().mode() & 0o777;
+        let set = |mode| {
+            std::fs::set_permissions(home.root(), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(0o755);
+        home.create().unwrap();
+        assert_eq!(mode(), 0o700);
+        set(0o777);
+        assert!(matches!(home.create(), Err(HomeError::Exposed { mode: 0o777, .. })));
+        set(0o700);
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        std::os::unix::fs::chown(home.root(), Some(12_345), None).unwrap();
+        assert!(matches!(home.create(), Err(HomeError::Foreign { owner: 12_345, .. })));
+    }
+
+    #[test]
+    fn the_lock_names_its_holder_and_shows_that_the_home_is_in_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::locate(Some(dir.path()));
+        assert!(!home.in_use());
+        let lock = home.lock().unwrap();
+        assert!(home.in_use());
+        let Err(HomeError::Locked { pid, .. }) = home.lock() else { panic!("taken twice") };
+        assert_eq!(pid, std::process::id().to_string());
+        drop(lock);
+        assert!(!home.in_use());
+    }
 }

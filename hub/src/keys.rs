@@ -8,6 +8,7 @@ use crate::home::{Home, HomeError, write_private};
 use hearth_shared::identity::{Digest, IdentityError, SecretKey, SecretText};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -27,7 +28,20 @@ pub enum KeyError {
         "{path} is damaged: {why}; restore it from a backup of your keys (a new key means pairing every node again)"
     )]
     Damaged { path: String, why: String },
+    /// Other users could read it, or have read it.
+    #[error(
+        "{path} is open to other users (mode {mode:03o}); run `chmod 600 {path}`, and think of who may have read it"
+    )]
+    Exposed { path: String, mode: u32 },
+    /// The gateway token is no secret.
+    #[error(
+        "{path} holds {found} characters, a token has at least {MIN_TOKEN}; remove the file, and the hub makes a new one"
+    )]
+    WeakToken { path: String, found: usize },
 }
+
+/// Shortest gateway token an owner may choose. A file that lost its content must never mean "no token".
+const MIN_TOKEN: usize = 16;
 
 /// Keys of a running hub.
 #[derive(Debug)]
@@ -55,12 +69,21 @@ impl HubKeys {
     }
 }
 
-fn read(path: &Path) -> Result<Option<Zeroizing<String>>, HomeError> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(Zeroizing::new(text))),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(HomeError::Io { path: path.to_path_buf(), source }),
+fn read(path: &Path) -> Result<Option<Zeroizing<String>>, KeyError> {
+    let io = |source| HomeError::Io { path: path.to_path_buf(), source };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => Zeroizing::new(text),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+            return Err(KeyError::Damaged { path: path.display().to_string(), why: "it is no text".into() });
+        }
+        Err(source) => return Err(io(source).into()),
+    };
+    let mode = std::fs::metadata(path).map_err(io)?.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(KeyError::Exposed { path: path.display().to_string(), mode });
     }
+    Ok(Some(text))
 }
 
 /// Reads an Ed25519 seed (64 hex digits), or makes a key and writes it.
@@ -83,6 +106,10 @@ pub fn load_or_make_key(path: &Path) -> Result<SecretKey, KeyError> {
 
 fn load_or_make_token(path: &Path) -> Result<SecretText, KeyError> {
     if let Some(text) = read(path)? {
+        let found = text.trim().chars().count();
+        if found < MIN_TOKEN {
+            return Err(KeyError::WeakToken { path: path.display().to_string(), found });
+        }
         return Ok(SecretText::new(text.trim().to_owned()));
     }
     let token = SecretText::random()?;
@@ -124,4 +151,40 @@ fn make_certificate() -> Result<Zeroizing<String>, rcgen::Error> {
     let certificate = params.self_signed(&key)?;
     let private = Zeroizing::new(key.serialize_pem());
     Ok(Zeroizing::new(format!("{}{}", private.as_str(), certificate.pem())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home() -> (tempfile::TempDir, Home) {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::locate(Some(dir.path()));
+        home.create().unwrap();
+        HubKeys::open(&home).unwrap();
+        (dir, home)
+    }
+
+    #[test]
+    fn an_empty_or_short_token_file_is_no_token() {
+        let (_dir, home) = home();
+        for text in ["", "\n", "secret"] {
+            std::fs::write(home.token(), text).unwrap();
+            assert!(matches!(HubKeys::open(&home), Err(KeyError::WeakToken { .. })), "{text:?}");
+        }
+        std::fs::remove_file(home.token()).unwrap();
+        HubKeys::open(&home).unwrap();
+    }
+
+    #[test]
+    fn keys_that_others_can_read_or_that_are_damaged_are_named() {
+        let (_dir, home) = home();
+        for path in [home.hub_key(), home.tls(), home.token()] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+            assert!(matches!(HubKeys::open(&home), Err(KeyError::Exposed { mode: 0o644, .. })));
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        std::fs::write(home.hub_key(), b"\xff\xfe").unwrap();
+        assert!(matches!(HubKeys::open(&home), Err(KeyError::Damaged { .. })));
+    }
 }

@@ -30,6 +30,9 @@ pub enum StoreError {
     /// Made by a newer hub.
     #[error("hub.db has schema version {found}, this hub knows up to {known}; update hearth")]
     TooNew { found: usize, known: usize },
+    /// Cut short.
+    #[error("hub.db is damaged: it was cut short; bring it back with `hearth restore --force FILE`")]
+    Damaged,
     /// The database thread has ended: the hub is stopping.
     #[error("the hub is stopping")]
     Closed,
@@ -55,6 +58,10 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        // SQLite takes a file shorter than its header for an empty database, and would begin anew in it.
+        if std::fs::metadata(path).is_ok_and(|m| (1..512).contains(&m.len())) {
+            return Err(StoreError::Damaged);
+        }
         let mut connection = Connection::open(path)?;
         restrict(path);
         connection.busy_timeout(Duration::from_secs(5))?;

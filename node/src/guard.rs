@@ -75,6 +75,20 @@ struct View {
     head: Head,
 }
 
+impl View {
+    /// What the state database holds.
+    fn stored(store: &Store, name: String, policy: Arc<Policy>) -> Result<Self, GuardError> {
+        Ok(Self {
+            name,
+            policy,
+            hub: store.get::<Option<DeviceId>>("hub")?.flatten(),
+            approvers: store.get("approvers")?.unwrap_or_default(),
+            person: store.get("person")?.unwrap_or(false),
+            head: audit::head(store)?,
+        })
+    }
+}
+
 /// A stored state that cannot be used, or a policy that cannot be understood.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -111,12 +125,13 @@ impl Change<'_> {
 }
 
 impl Guard {
-    /// Reads approvers, journal, always-rules and audit log from the state database.
+    /// Reads approvers, journal, always-rules and audit log from the state database. `database` opens it,
+    /// now and again after a fault of the disk; its error is the line a person gets.
     ///
     /// # Errors
     /// [`GuardError`].
     pub fn open(
-        database: Arc<redb::Database>,
+        database: impl Fn() -> Result<redb::Database, String> + Send + Sync + 'static,
         key: Arc<SecretKey>,
         boot: BootId,
         config: &Config,
@@ -124,14 +139,7 @@ impl Guard {
     ) -> Result<Arc<Self>, GuardError> {
         let policy = Arc::new(Policy::compile(config)?);
         let store = Store::open(database)?;
-        let view = View {
-            name: node_name(config),
-            policy,
-            hub: store.get::<Option<DeviceId>>("hub")?.flatten(),
-            approvers: store.get("approvers")?.unwrap_or_default(),
-            person: store.get("person")?.unwrap_or(false),
-            head: audit::head(&store)?,
-        };
+        let view = View::stored(&store, node_name(config), policy)?;
         let uses = Uses::load(request::stored_uses(&store)?);
         let guard = Self {
             key,
@@ -298,6 +306,16 @@ impl Guard {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes what the file holds, after it was opened again.
+    fn reread(&self) -> Result<(), GuardError> {
+        let View { name, policy, .. } = self.view();
+        let fresh = View::stored(&self.store, name, policy)?;
+        let counted = Uses::load(request::stored_uses(&self.store)?);
+        *self.view.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.uses.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+        Ok(())
+    }
+
     /// Commits `work` with the powered time, then lets `apply` and the new head reach the view.
     fn commit<T>(
         &self,
@@ -305,6 +323,9 @@ impl Guard {
         apply: impl FnOnce(&mut View, &T),
     ) -> Result<T, GuardError> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.store.take_reopened()? {
+            self.reread().inspect_err(|_| self.store.mark_reopened())?;
+        }
         let (value, head) = self.store.write(|txn| {
             let mut change = Change { txn, key: &self.key, head: None };
             let value = work(&mut change)?;

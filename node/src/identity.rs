@@ -25,6 +25,9 @@ pub fn load_or_create_key(home: &Home) -> Result<Arc<SecretKey>, StateError> {
     Ok(Arc::new(key))
 }
 
+const NO_KEY: &str = "it must hold 64 hex digits; restore it, or remove it and run `hearth-node reset` for a \
+     new identity";
+
 /// Reads `node.key`; `None` when there is none yet.
 ///
 /// # Errors
@@ -34,6 +37,9 @@ pub fn load_key(home: &Home) -> Result<Option<SecretKey>, StateError> {
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => Zeroizing::new(text),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+            return Err(StateError::Damaged { path, why: NO_KEY.into() });
+        }
         Err(e) => return Err(StateError::io("read", &path)(e)),
     };
     let meta = std::fs::metadata(&path).map_err(StateError::io("read", &path))?;
@@ -42,10 +48,8 @@ pub fn load_key(home: &Home) -> Result<Option<SecretKey>, StateError> {
         return Err(StateError::Exposed { path, mode });
     }
     let mut seed = Zeroizing::new([0; 32]);
-    hex::decode_to_slice(text.trim(), &mut seed[..]).map_err(|_| StateError::Damaged {
-        path,
-        why: "it must hold 64 hex digits; restore it, or run `hearth-node reset` for a new identity".into(),
-    })?;
+    hex::decode_to_slice(text.trim(), &mut seed[..])
+        .map_err(|_| StateError::Damaged { path, why: NO_KEY.into() })?;
     Ok(Some(SecretKey::from_seed(&seed)))
 }
 

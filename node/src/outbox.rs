@@ -95,7 +95,9 @@ impl Outbox {
             let path = path.clone();
             Box::new(move || {
                 private_file(&path).map_err(redb::Error::Io)?;
-                Ok(redb::Builder::new().set_cache_size(CACHE).create(&path)?)
+                // Checked whole: redb may panic over a damaged page in a file that it trusts.
+                let mut builder = redb::Builder::new();
+                Ok(builder.set_cache_size(CACHE).set_check_integrity_on_open(true).create(&path)?)
             })
         };
         match opener().and_then(|database| Store::open(database, bounds)) {

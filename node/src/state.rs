@@ -20,6 +20,9 @@ use std::path::{Path, PathBuf};
 /// Cache of `node.db`. The library's default of 1 GiB is more memory than a small board has.
 const DATABASE_CACHE: usize = 1024 * 1024;
 
+const RESTORE: &str = "restore it from a copy, or move it away and run `hearth-node reset` to pair anew: the \
+     node must not act without its list of approvers and its journal";
+
 /// A home directory that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -177,7 +180,21 @@ impl Home {
         let path = self.database();
         let failed = |why: String| StateError::Database { path: path.clone(), why };
         private_file(&path).map_err(StateError::io("open", &path))?;
-        redb::Builder::new().set_cache_size(DATABASE_CACHE).create(&path).map_err(|e| failed(e.to_string()))
+        // Checked whole at each start: redb trusts an unchecked file and may panic over a page that a worn
+        // card changed.
+        redb::Builder::new()
+            .set_cache_size(DATABASE_CACHE)
+            .set_check_integrity_on_open(true)
+            .create(&path)
+            .map_err(|e| {
+                failed(match redb::Error::from(e) {
+                    redb::Error::Corrupted(why) => format!("it is damaged ({why}); {RESTORE}"),
+                    redb::Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => {
+                        format!("it is damaged ({e}); {RESTORE}")
+                    }
+                    other => other.to_string(),
+                })
+            })
     }
 }
 
@@ -234,6 +251,7 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use redb::ReadableDatabase as _;
 
     fn home() -> (tempfile::TempDir, Home) {
         let dir = tempfile::tempdir().unwrap();
@@ -284,5 +302,36 @@ mod tests {
         assert!(matches!(home.open_database(), Err(StateError::Database { .. })));
         drop(first);
         home.open_database().unwrap();
+    }
+
+    #[test]
+    fn a_damaged_page_is_named_and_never_a_panic() {
+        const TABLE: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("t");
+        let (_dir, home) = home();
+        let database = home.open_database().unwrap();
+        let txn = database.begin_write().unwrap();
+        for n in 0..200 {
+            txn.open_table(TABLE).unwrap().insert(n, [7; 100].as_slice()).unwrap();
+        }
+        txn.commit().unwrap();
+        drop(database);
+        let whole = std::fs::read(home.database()).unwrap();
+        for page in 1..whole.len() / 4096 {
+            let mut bytes = whole.clone();
+            bytes[page * 4096..(page + 1) * 4096].fill(0xa5);
+            std::fs::write(home.database(), &bytes).unwrap();
+            match home.open_database() {
+                Ok(database) => {
+                    let txn = database.begin_read().unwrap();
+                    if let Ok(table) = txn.open_table(TABLE) {
+                        assert!(table.range(0..).unwrap().all(|entry| entry.unwrap().1.value() == [7; 100]));
+                    }
+                }
+                Err(error) => assert!(error.to_string().contains("node.db"), "{error}"),
+            }
+        }
+        std::fs::write(home.database(), [0x5a; 8192]).unwrap();
+        let garbage = home.open_database().unwrap_err().to_string();
+        assert!(garbage.contains("damaged") && garbage.contains("reset"), "{garbage}");
     }
 }

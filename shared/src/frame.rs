@@ -6,6 +6,8 @@
 //! hub    ──► {type:"event", event, payload?, seq?, stateVersion?}
 //! ```
 
+use crate::identity::display_safe;
+use crate::limits::MAX_ERROR_CHARS;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -92,12 +94,13 @@ pub struct ErrorShape {
 }
 
 impl ErrorShape {
-    /// A plain error.
+    /// A plain error. The message may quote what somebody sent: it is shown on one line, escaped and cut
+    /// to [`MAX_ERROR_CHARS`].
     #[must_use]
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self {
             code: code.into(),
-            message: message.into(),
+            message: display_safe(&message.into(), MAX_ERROR_CHARS),
             details: None,
             retryable: None,
             retry_after_ms: None,

@@ -337,10 +337,10 @@ impl SecretText {
     pub fn expose(&self) -> &str {
         &self.0
     }
-    /// Whether `other` is the same, in constant time.
+    /// Whether `other` is the same, in constant time. An empty secret is none and matches nothing.
     #[must_use]
     pub fn matches(&self, other: &str) -> bool {
-        same_secret(self.0.as_bytes(), other.as_bytes())
+        !self.0.is_empty() && same_secret(self.0.as_bytes(), other.as_bytes())
     }
     /// SHA-256 of it, for storing what must only be compared.
     #[must_use]

@@ -46,6 +46,8 @@ pub const CHALLENGE_VALID_MS: u32 = 60_000;
 pub const APPROVAL_LIFETIME_MS: u64 = 30 * 60_000;
 /// Reason shown on a card, in characters.
 pub const MAX_REASON_CHARS: usize = 200;
+/// The line of an error as clients get it, in characters; the longest of our own have a third of it.
+pub const MAX_ERROR_CHARS: usize = 1_000;
 /// Approvers on one node.
 pub const MAX_APPROVERS: usize = 16;
 

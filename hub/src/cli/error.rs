@@ -133,6 +133,9 @@ impl From<HomeError> for Failure {
             HomeError::Io { .. } => {
                 "check that it exists and belongs to you; `hearth doctor` looks at the whole directory"
             }
+            HomeError::Exposed { .. } | HomeError::Foreign { .. } => {
+                "`hearth doctor` looks at the whole directory"
+            }
         };
         Self::failed(error.to_string(), next)
     }

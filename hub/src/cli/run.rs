@@ -121,7 +121,11 @@ fn not_bound(error: GatewayError) -> Failure {
 /// Says where the hub listens: to people, to programs, to this machine's command line, to systemd.
 fn announce(addresses: &[SocketAddr], context: &Context, started: Instant) -> Result<(), Failure> {
     let lines: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    write_private(&context.home.address(), (lines.join("\n") + "\n").as_bytes())?;
+    // A card without space must not keep the hub from answering: the command line then looks into the
+    // configuration.
+    if let Err(error) = write_private(&context.home.address(), (lines.join("\n") + "\n").as_bytes()) {
+        tracing::warn!(%error, "the address cannot be noted");
+    }
     let ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::info!(addresses = lines.join(", "), ms, "listening");
     let _ = sd_notify::notify(&[NotifyState::Ready]);

@@ -42,7 +42,8 @@ pub(super) fn hold(context: &Context, simulate: bool) -> Result<Held, Failure> {
     let lock = context.home.lock()?;
     let key = load_or_create_key(&context.home)?;
     let clock = Clock::start(config.trust_clock)?;
-    let database = Arc::new(context.home.open_database()?);
+    let home = context.home.clone();
+    let database = move || home.open_database().map_err(|e| e.to_string());
     let guard = Guard::open(database, key.clone(), clock.boot(), &config, context.home.dir())?;
     Ok(Held { config, key, clock, guard, _lock: lock })
 }

@@ -17,15 +17,15 @@ impl Node {
         Self { dir: tempfile::tempdir().unwrap(), key: Arc::new(SecretKey::from_seed(&[1; 32])) }
     }
 
-    fn database(&self) -> Arc<redb::Database> {
-        let builder = redb::Builder::new().create(self.dir.path().join("node.db"));
-        Arc::new(builder.unwrap())
+    fn opener(&self) -> impl Fn() -> Result<redb::Database, String> + Send + Sync + use<> {
+        let path = self.dir.path().join("node.db");
+        move || redb::Builder::new().create(&path).map_err(|e| e.to_string())
     }
 
     fn open(&self) -> Arc<Guard> {
         let boot = BootId::fresh().unwrap();
         let opened =
-            Guard::open(self.database(), Arc::clone(&self.key), boot, &Config::default(), self.dir.path());
+            Guard::open(self.opener(), Arc::clone(&self.key), boot, &Config::default(), self.dir.path());
         let guard = opened.unwrap();
         guard.record_start().unwrap();
         guard
@@ -119,8 +119,7 @@ fn the_declaration_is_in_order_and_says_what_is_needed() {
 fn a_policy_that_cannot_be_understood_keeps_the_node_from_starting() {
     let node = Node::new();
     let config: Config = toml::from_str("[[policy.rule]]\ncommand = 'gpio.x'\nneed = 'none'").unwrap();
-    let opened =
-        Guard::open(node.database(), Arc::clone(&node.key), BootId([0; 16]), &config, node.dir.path());
+    let opened = Guard::open(node.opener(), Arc::clone(&node.key), BootId([0; 16]), &config, node.dir.path());
     assert!(matches!(opened, Err(GuardError::Policy(_))));
     let guard = node.open();
     let before = guard.policy().digest();
@@ -184,11 +183,12 @@ fn a_log_that_was_tampered_with_does_not_verify() {
         }
         assert_eq!(guard.audit_verify().unwrap().head.seq, 5);
         drop(guard);
-        let database = node.database();
+        let database = node.opener()().unwrap();
         let txn = database.begin_write().unwrap();
         change(&txn);
         txn.commit().unwrap();
-        let store = Store::open(database).unwrap();
+        drop(database);
+        let store = Store::open(node.opener()).unwrap();
         assert!(audit::verify(&store, &node.key).is_err(), "change {i}");
     }
 }
@@ -196,7 +196,7 @@ fn a_log_that_was_tampered_with_does_not_verify() {
 #[test]
 fn the_journal_forgets_after_a_day_of_powered_time_and_what_runs_never_for_room() {
     let node = Node::new();
-    let store = Store::open(node.database()).unwrap();
+    let store = Store::open(node.opener()).unwrap();
     let id = |n: u64| {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&n.to_be_bytes());
@@ -237,4 +237,72 @@ fn powered_time_goes_on_where_it_was() {
     drop(guard);
     let guard = node.open();
     assert!((5_000_000..5_100_000).contains(&guard.clock.powered_ms()));
+}
+
+/// A file whose writes fail while `full` is set, as on a card without space.
+#[derive(Debug)]
+struct Card {
+    file: redb::backends::FileBackend,
+    full: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Card {
+    fn space(&self) -> std::io::Result<()> {
+        if self.full.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+impl redb::StorageBackend for Card {
+    fn len(&self) -> std::io::Result<u64> {
+        self.file.len()
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.file.read(offset, out)
+    }
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.space()?;
+        self.file.set_len(len)
+    }
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.space()?;
+        self.file.sync_data()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        self.space()?;
+        self.file.write(offset, data)
+    }
+    fn close(&self) -> std::io::Result<()> {
+        self.file.close()
+    }
+}
+
+#[test]
+fn after_a_full_card_the_guard_goes_on_by_itself() {
+    let node = Node::new();
+    let full = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (path, switch) = (node.dir.path().join("node.db"), Arc::clone(&full));
+    let opener = move || {
+        let file = std::fs::File::options().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = redb::backends::FileBackend::new(file.unwrap()).map_err(|e| e.to_string())?;
+        let card = Card { file, full: Arc::clone(&switch) };
+        redb::Builder::new().create_with_backend(card).map_err(|e| e.to_string())
+    };
+    let config = Config::default();
+    let guard =
+        Guard::open(opener, Arc::clone(&node.key), BootId([0; 16]), &config, node.dir.path()).unwrap();
+    guard.adopt(HUB, first_set()).unwrap();
+    let head = guard.head();
+    full.store(true, std::sync::atomic::Ordering::SeqCst);
+    for n in 0..3 {
+        assert!(matches!(guard.audit("test", json!(n)), Err(GuardError::State(_))));
+        assert_eq!(guard.approvers().epoch, 1, "what is known stays known");
+    }
+    full.store(false, std::sync::atomic::Ordering::SeqCst);
+    let after = guard.audit("test", json!("again")).unwrap();
+    assert!(after.seq > head.seq);
+    assert_eq!(guard.audit_verify().unwrap().head, after);
+    assert_eq!((guard.hub(), guard.approvers().epoch), (Some(HUB), 1));
 }

@@ -13,6 +13,19 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
+/// Where the hub that uses this home should listen by its configuration; nothing when none runs.
+fn configured(home: &Home) -> Vec<SocketAddr> {
+    if !home.in_use() {
+        return Vec::new();
+    }
+    match crate::config::load::load(&home.config()) {
+        Ok(config) if config.gateway.port != 0 => {
+            config.gateway.bind.iter().map(|ip| SocketAddr::new(*ip, config.gateway.port)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -63,20 +76,24 @@ impl Target {
                 "start it with `hearth run`, or name its directory with --home",
             )
         };
-        let addresses = std::fs::read_to_string(home.address()).map_err(|e| {
-            not_running(match e.kind() {
-                std::io::ErrorKind::NotFound => "there is no hub.addr".into(),
-                _ => format!("hub.addr: {e}"),
-            })
-        })?;
-        let addresses: Vec<SocketAddr> =
-            addresses.lines().filter_map(|l| l.parse().ok()).map(reachable).collect();
+        let (addresses, fault) = match std::fs::read_to_string(home.address()) {
+            Ok(text) => {
+                (text.lines().filter_map(|l| l.parse().ok()).collect(), "hub.addr names no address".into())
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                (Vec::new(), "there is no hub.addr".to_owned())
+            }
+            Err(e) => (Vec::new(), format!("hub.addr: {e}")),
+        };
+        // A hub on a full card runs without having noted where.
+        let addresses: Vec<SocketAddr> = if addresses.is_empty() { configured(home) } else { addresses };
+        let addresses: Vec<SocketAddr> = addresses.into_iter().map(reachable).collect();
         let address = addresses
             .iter()
             .find(|a| a.ip().is_loopback())
             .or(addresses.first())
             .copied()
-            .ok_or_else(|| not_running("hub.addr names no address".into()))?;
+            .ok_or_else(|| not_running(fault))?;
         let token = std::fs::read_to_string(home.token()).map_err(|e| {
             Failure::denied(
                 format!("{}: {e}", home.token().display()),

@@ -131,9 +131,11 @@ pub(super) fn config(text: &str) -> Config {
 }
 
 pub(super) fn open(dir: &Path, node: &Arc<SecretKey>, config: &Config) -> Arc<Guard> {
-    let database = redb::Builder::new().set_cache_size(1 << 20).create(dir.join("node.db")).unwrap();
+    let path = dir.join("node.db");
+    let database =
+        move || redb::Builder::new().set_cache_size(1 << 20).create(&path).map_err(|e| e.to_string());
     let boot = BootId::fresh().unwrap();
-    let guard = Guard::open(Arc::new(database), Arc::clone(node), boot, config, dir).unwrap();
+    let guard = Guard::open(database, Arc::clone(node), boot, config, dir).unwrap();
     guard.record_start().unwrap();
     guard
 }

@@ -62,15 +62,13 @@ impl Store {
         if std::fs::metadata(path).is_ok_and(|m| (1..512).contains(&m.len())) {
             return Err(StoreError::Damaged);
         }
-        let mut connection = Connection::open(path)?;
-        restrict(path);
-        connection.busy_timeout(Duration::from_secs(5))?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        connection.pragma_update(None, "synchronous", "FULL")?;
-        connection.pragma_update(None, "foreign_keys", true)?;
-        // 2 MiB of page cache: the hub's whole budget at rest is 25 MB.
-        connection.pragma_update(None, "cache_size", -2048)?;
-        connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
+        let mut connection = match connect(path, false) {
+            Err(error) if needs_space(&error) => {
+                tracing::warn!(%error, "no space for the database's index: it is kept in memory, and other programs cannot open hub.db until the hub is started again");
+                connect(path, true)?
+            }
+            other => other?,
+        };
         migrations::run(&mut connection)?;
         let (jobs, mut queue) = mpsc::channel::<Job>(QUEUE);
         std::thread::Builder::new()
@@ -135,6 +133,30 @@ impl Store {
         self.jobs.send(job).await.map_err(|_| StoreError::Closed)?;
         wait.await.map_err(|_| StoreError::Closed)?
     }
+}
+
+/// Opens the file. `alone` keeps the index of the write-ahead log in memory instead of in `hub.db-shm`,
+/// which cannot be made on a full card; nobody else can open the database then.
+fn connect(path: &Path, alone: bool) -> Result<Connection, StoreError> {
+    let connection = Connection::open(path)?;
+    restrict(path);
+    connection.busy_timeout(Duration::from_secs(5))?;
+    if alone {
+        connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    }
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    // 2 MiB of page cache: the hub's whole budget at rest is 25 MB.
+    connection.pragma_update(None, "cache_size", -2048)?;
+    connection.pragma_update(None, "journal_size_limit", 16 * 1024 * 1024)?;
+    Ok(connection)
+}
+
+fn needs_space(error: &StoreError) -> bool {
+    use rusqlite::ErrorCode::{DiskFull, SystemIoFailure};
+    let StoreError::Sqlite(rusqlite::Error::SqliteFailure(error, _)) = error else { return false };
+    matches!(error.code, DiskFull | SystemIoFailure)
 }
 
 /// Version of the schema that this program knows.

@@ -5,3 +5,4 @@ mod cli;
 mod crash;
 mod demo;
 mod pairing;
+mod regression;

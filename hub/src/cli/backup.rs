@@ -97,8 +97,12 @@ struct Copy {
 
 impl Copy {
     fn of(database: &Path, folder: &Path) -> Result<Self, Failure> {
-        let failed =
-            |e: String| Failure::failed(format!("the database cannot be copied: {e}"), "run `hearth doctor`");
+        let failed = |e: String| {
+            Failure::failed(
+                format!("the database cannot be copied: {e}"),
+                "`hearth doctor` looks for the cause",
+            )
+        };
         let tag = hearth_shared::identity::random::<6>().map_err(|e| failed(e.to_string()))?;
         let path = folder.join(format!("backup-{}.tmp", hex::encode(tag)));
         let copy = Self { path };

@@ -135,6 +135,10 @@ pub(super) fn database(layer: &mut Layer<'_>, home: &Home) {
         Ok((verdict, _)) => {
             layer.fail(format!("hub.db is damaged: {verdict}"), "stop the hub and `hearth restore` a backup")
         }
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => layer.warn(
+            "hub.db is held by the hub alone, as it is after a start on a full card",
+            "free some space, then start the hub again",
+        ),
         Err(error) => layer
             .fail(format!("hub.db cannot be read: {error}"), "stop the hub and `hearth restore` a backup"),
     }

@@ -1,0 +1,98 @@
+//! Faults that were found by trying to break the finished programs; each must stay away.
+
+use hearth_tests::process;
+use hearth_tests::{JsonClient, TestHub, TestNode};
+
+/// What `hearth run` or `hearth-node run` says on a home that it must refuse.
+fn refusal(binary: &str, home: &std::path::Path) -> String {
+    let ended = process::run(binary, home, &["run"]);
+    assert_ne!(ended.code, 0, "{ended:?}");
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    ended.stderr
+}
+
+#[test]
+fn a_token_file_that_lost_its_content_lets_nobody_in() {
+    let mut hub = TestHub::start();
+    hub.stop();
+    std::fs::write(hub.home().join("token"), "").unwrap();
+    let said = refusal("hearth", hub.home());
+    assert!(said.contains("token") && said.contains("remove the file"), "{said}");
+    std::fs::remove_file(hub.home().join("token")).unwrap();
+    hub.restart();
+    assert_eq!(hub.cli(&["status"]).code, 0);
+}
+
+#[test]
+fn a_home_that_others_can_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut hub = TestHub::start();
+    hub.stop();
+    std::fs::set_permissions(hub.home(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let said = refusal("hearth", hub.home());
+    assert!(said.contains("written by other users"), "{said}");
+    std::fs::set_permissions(hub.home(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    hub.restart();
+    let mode = std::fs::metadata(hub.home()).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o700, "one that others could only read is closed");
+}
+
+#[test]
+fn a_hub_that_cannot_note_its_address_answers_all_the_same() {
+    let mut hub = TestHub::start();
+    hub.stop();
+    // As on a full card: the file cannot be written.
+    std::fs::create_dir(hub.home().join("hub.tmp")).unwrap();
+    hub.restart();
+    assert!(!hub.home().join("hub.addr").exists());
+    assert_eq!(hub.cli(&["status"]).code, 0, "found by the configuration");
+    hub.stop();
+    assert_eq!(hub.cli(&["status"]).code, 3, "and known not to run");
+}
+
+#[test]
+fn a_hub_database_that_was_cut_short_is_not_begun_anew() {
+    let mut hub = TestHub::start();
+    hub.stop();
+    let database = hub.home().join("hub.db");
+    for beside in ["hub.db-wal", "hub.db-shm"] {
+        let _ = std::fs::remove_file(hub.home().join(beside));
+    }
+    std::fs::File::options().write(true).open(&database).unwrap().set_len(300).unwrap();
+    let said = refusal("hearth", hub.home());
+    assert!(said.contains("hub.db is damaged") && said.contains("hearth restore"), "{said}");
+    assert_eq!(std::fs::metadata(&database).unwrap().len(), 300, "and left as it is");
+}
+
+#[test]
+fn a_damaged_node_database_is_named() {
+    let hub = TestHub::start();
+    let mut node = TestNode::paired(&hub, "garage", "");
+    node.stop();
+    let database = node.home().join("node.db");
+    let whole = std::fs::read(&database).unwrap();
+    let mut bytes = whole.clone();
+    bytes[3 * 4096..].fill(0xa5);
+    std::fs::write(&database, &bytes).unwrap();
+    let said = refusal("hearth-node", node.home());
+    assert!(said.contains("node.db") && said.contains("damaged"), "{said}");
+    std::fs::write(&database, whole).unwrap();
+    node.start();
+    node.wait_connected(&hub);
+}
+
+#[test]
+fn errors_never_echo_control_characters_or_whole_messages() {
+    let hub = TestHub::start();
+    let mut client = JsonClient::approver(&hub);
+    for (method, key) in
+        [("agent.wait", "runId"), ("sessions.resolve", "sessionId"), ("node.describe", "nodeId")]
+    {
+        for bad in ["\u{202e}\u{1b}[31m\0\u{200b}".to_owned(), "x".repeat(60_000)] {
+            let answer = client.call(method, &serde_json::json!({ key: bad }));
+            let message = answer["error"]["message"].as_str().expect("it is refused");
+            assert!(message.chars().count() < 1_100, "{method}: {} characters", message.len());
+            assert!(!message.chars().any(hearth_shared::identity::is_deceptive), "{method}: {message:?}");
+        }
+    }
+}

@@ -209,7 +209,7 @@ pub enum DeviceError {
     #[error("the device is paired for the other protocol; remove it first")]
     WrongKind,
     /// Rejected or revoked before.
-    #[error("the device was {0}; remove it to let it knock again")]
+    #[error("the device was {0}; `hearth devices remove` on the hub lets it knock again")]
     Refused(&'static str),
     /// Our own nodes prove their key and have no token.
     #[error(

@@ -195,7 +195,7 @@ fn dispatch(arguments: Arguments) -> Result<(), Failure> {
         Command::Pair(arguments) => runtime.block_on(pair::run(&context, arguments)),
         Command::Run(arguments) => runtime.block_on(run::run(&context, arguments)),
         Command::Status => runtime.block_on(status::run(&context)),
-        Command::Policy(arguments) => policy::run(&context, arguments),
+        Command::Policy(arguments) => runtime.block_on(policy::run(&context, arguments)),
         Command::Approvers(arguments) => runtime.block_on(approvers::run(&context, arguments)),
         Command::Always(arguments) => runtime.block_on(ledger::always(&context, arguments)),
         Command::Audit(arguments) => runtime.block_on(ledger::audit(&context, arguments)),

@@ -82,21 +82,22 @@ fn show(context: &Context, status: &Value, nodes: &Value, usage: &Value) -> Resu
 /// What is kept, in lines.
 fn retention(usage: &Value) -> Vec<String> {
     let number = |name: &str| usage[name].as_u64().unwrap_or_default();
+    let limit = |name: &str| usage["limits"][name].as_u64().unwrap_or_default();
     vec![
         format!(
-            "kept      {} readings ({} days), {} summaries ({} days), {} events ({} days)",
+            "kept      {} readings ({} days at most), {} summaries ({} days), {} events ({} days)",
             number("readings"),
-            number("readingsDays"),
+            limit("readings_days"),
             number("summaries"),
-            number("summariesDays"),
+            limit("summaries_days"),
             number("events"),
-            number("eventsDays"),
+            limit("events_days"),
         ),
         format!(
             "          {} pictures, {} of {}",
-            number("mediaFiles"),
+            number("media"),
             bytes(number("mediaBytes")),
-            bytes(number("mediaLimitBytes")),
+            bytes(limit("media_mb") * 1_048_576),
         ),
         format!(
             "card      database {}, {} free",

@@ -86,6 +86,17 @@ pub(super) async fn run(context: &Context, arguments: Arguments) -> Result<(), F
     context.print(&value, human)
 }
 
+/// Whether need `person` is in force on this node; a home that was never used has no approvers.
+///
+/// # Errors
+/// [`Failure`] when the list cannot be read.
+pub(super) async fn person_in_force(context: &Context) -> Result<bool, Failure> {
+    if !context.home.database().exists() {
+        return Ok(false);
+    }
+    Ok(apply(context, ApproverChange::List).await?["personInForce"] == true)
+}
+
 /// In the running node if there is one, else here.
 async fn apply(context: &Context, change: ApproverChange) -> Result<Value, Failure> {
     match ask(&context.home, &Request::Approvers { change: change.clone() }).await {

@@ -1,5 +1,6 @@
 //! `hearth-node policy`
 
+use super::approvers::person_in_force;
 use super::{Context, Failure};
 use crate::config::{Config, EXAMPLE};
 use crate::guard::policy::{Policy, Verdict};
@@ -26,7 +27,7 @@ enum Command {
         /// Parameters as JSON
         #[arg(default_value = "{}")]
         params: String,
-        /// As if need `person` were in force
+        /// As if need `person` were in force, also while the node has too few approvers for it
         #[arg(long)]
         person: bool,
         /// As if it were this time of day in UTC, for rules with `between_utc`
@@ -43,11 +44,11 @@ fn minute(text: &str) -> Result<u16, String> {
     }
 }
 
-/// Works on the file alone: a running node is not asked.
+/// Rules come from the file; whether need `person` is in force comes from the node's list of approvers.
 ///
 /// # Errors
 /// [`Failure`].
-pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure> {
+pub(super) async fn run(context: &Context, arguments: Arguments) -> Result<(), Failure> {
     let path = context.home.config();
     let config = Config::load(&path)?;
     let policy = Policy::compile(&config)?;
@@ -66,10 +67,14 @@ pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure
             })
         }
         Command::Show => {
-            let value = json!({"file": path, "policy": config.policy, "hash": policy.digest()});
-            context.print(&value, |_| show(&config, &path, &policy))
+            let person = person_in_force(context).await?;
+            let value = json!({
+                "file": path, "policy": config.policy, "hash": policy.digest(), "personInForce": person,
+            });
+            context.print(&value, |_| show(&config, &path, &policy, person))
         }
         Command::Test { command, params, person, at } => {
+            let person = person || person_in_force(context).await?;
             let verdict = policy.test(&command, &params, person, at)?;
             let (word, need, rule) = match &verdict {
                 Verdict::Allow { rule } => ("allow", None, rule),
@@ -81,7 +86,7 @@ pub(super) fn run(context: &Context, arguments: Arguments) -> Result<(), Failure
     }
 }
 
-fn show(config: &Config, path: &std::path::Path, policy: &Policy) -> String {
+fn show(config: &Config, path: &std::path::Path, policy: &Policy, person: bool) -> String {
     let body = toml::to_string(&config.policy).unwrap_or_default();
     let note = if path.exists() {
         String::new()
@@ -90,8 +95,13 @@ fn show(config: &Config, path: &std::path::Path, policy: &Policy) -> String {
             EXAMPLE.lines().filter(|l| l.starts_with("#:") && l.contains('=')).count()
         })
     };
+    let force = if person {
+        "is in force"
+    } else {
+        "counts as `hub` until this node has two persons' approver keys, or one and a recovery key"
+    };
     format!(
-        "# {}{note}\n# hash {}\n[policy]\n{}",
+        "# {}{note}\n# hash {}\n# need `person` {force}\n[policy]\n{}",
         path.display(),
         policy.digest(),
         body.replace("[[rule]]", "[[policy.rule]]")
@@ -115,7 +125,7 @@ mod tests {
         let path = std::path::Path::new("node.toml");
         let config = Config::parse(text, path).unwrap();
         let policy = Policy::compile(&config).unwrap();
-        let again = Config::parse(&show(&config, path, &policy), path).unwrap();
+        let again = Config::parse(&show(&config, path, &policy, false), path).unwrap();
         assert_eq!(again.policy.capture, config.policy.capture);
         assert_eq!(again.policy.rule.len(), 1);
     }

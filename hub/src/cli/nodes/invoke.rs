@@ -184,7 +184,14 @@ fn finish(result: &Value, arguments: &Invoke, context: &Context) -> Result<(), F
         }
         return Ok(());
     }
-    let text = serde_json::to_string_pretty(&result["payload"]).unwrap_or_default();
+    let mut shown = result["payload"].clone();
+    if !media.is_empty()
+        && let Some(fields) = shown.as_object_mut()
+    {
+        // The file below is the picture; its bytes as text are for programs.
+        fields.remove("base64");
+    }
+    let text = serde_json::to_string_pretty(&shown).unwrap_or_default();
     context.out.line(safe_text(&text))?;
     for (path, item) in stored.iter().zip(media) {
         let size = bytes(item["size"].as_u64().unwrap_or_default());

@@ -85,7 +85,7 @@ pub(super) fn one(context: &Context, node: &Value) -> Result<(), Failure> {
     let pending = words(node, "pendingDeclaredCommands");
     if !pending.is_empty() {
         let name = text(node, "displayName");
-        out.line(format!("\nWaits for approval (`hearth nodes approve {name}`): {}", pending.join(", ")))?;
+        out.line(format!("\nWaits for approval (`hearth devices approve {name}`): {}", pending.join(", ")))?;
     }
     let approvers = node["approvers"]["approvers"].as_array().map(Vec::as_slice).unwrap_or_default();
     if !approvers.is_empty() {

@@ -98,7 +98,7 @@ impl Nodes {
         let Admitted { device, hello, declaration, transcript, newly_paired, heard_ms } = admitted;
         let trouble = |error: NodeError| match error {
             NodeError::Duplicate => refused(RefusedCode::Duplicate, error.to_string(), 60_000),
-            NodeError::Unknown(_) => refused(RefusedCode::Revoked, "the device was removed", 0),
+            NodeError::Unknown(_) => refused(RefusedCode::Revoked, comeback("device removed", false), 0),
             other => {
                 tracing::error!(error = %other, "a node cannot be listed as connected");
                 let message = "the hub cannot use its database at the moment; see its log";
@@ -247,7 +247,8 @@ impl Nodes {
         loop {
             match events.recv().await {
                 Ok(Event::DeviceClosed { device, code, reason }) if device == connection.node => {
-                    let message = format!("{reason}; to come back, pair again: `hearth-node pair CODE`");
+                    let revoked = self.inner.devices.get(connection.node).await.is_ok_and(|d| d.is_some());
+                    let message = comeback(&reason, revoked);
                     let refused = Refused { code: RefusedCode::Revoked, message, retry_after_ms: 0 };
                     return End::Close { code, reason, last: Some(Box::new(ToNode::Refused(refused))) };
                 }
@@ -300,6 +301,12 @@ impl Drop for Ended {
 }
 
 /// A full card keeps no node out: what cannot be written now is written at the next occasion.
+/// How a device that was shut out may come back: one that is still listed must be removed first.
+fn comeback(reason: &str, listed: bool) -> String {
+    let first = if listed { "run `hearth devices remove` on the hub, then " } else { "" };
+    format!("{reason}; to come back, {first}pair again: `hearth-node pair CODE`")
+}
+
 fn unless_full<T>(done: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match done {
         Ok(value) => Ok(Some(value)),

@@ -179,7 +179,7 @@ fn usable(view: &NodeView, params: &InvokeParams) -> Answer<()> {
     if !view.approved.contains(command) {
         let name = &view.device.name;
         return Err(pairing_changed(&format!(
-            "`{command}` of {name} waits for approval; run `hearth nodes approve {name}`"
+            "`{command}` of {name} waits for approval; run `hearth devices approve {name}`"
         )));
     }
     if !view.connected && !params.wait_for_node {

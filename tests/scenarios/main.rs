@@ -4,5 +4,6 @@ mod approval;
 mod cli;
 mod crash;
 mod demo;
+mod lines;
 mod pairing;
 mod regression;

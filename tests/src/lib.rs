@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod hub;
+pub mod model;
 pub mod node;
 pub mod process;
 

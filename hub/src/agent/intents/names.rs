@@ -158,7 +158,12 @@ fn same_name(wanted: &str, said: &str) -> bool {
             && said.len() >= 4
             && !(wanted.is_empty() || said.is_empty())
             && wanted.chars().next() == said.chars().next()
-            && strsim::normalized_damerau_levenshtein(wanted, said) >= 0.8)
+            && (strsim::normalized_damerau_levenshtein(wanted, said) >= 0.8 || swapped(wanted, said)))
+}
+
+/// The same letters, two neighbours in the wrong order: a slip of the fingers even in a short word.
+fn swapped(a: &str, b: &str) -> bool {
+    a.len() == b.len() && strsim::damerau_levenshtein(a, b) == 1 && strsim::levenshtein(a, b) == 2
 }
 
 /// The whole name in a row, or most of its pairs of neighbours.
@@ -268,6 +273,7 @@ mod tests {
             ("二号温室的温度", "二号温室"),
             ("温室二号", "二号温室"),
             ("turn on the lights", "light"),
+            ("turn the pmup on", "pump"),
             ("Lüfter an", "lufter"),
             ("living room lamp", "Living Room"),
         ] {

@@ -211,6 +211,7 @@ impl<B: Runs> Inner<B> {
                     return ended;
                 }
                 let class = prepared.invocation.class();
+                tracing::info!(need = need.as_str(), "needs a yes");
                 let note = serde_json::json!({ "need": need, "rule": rule });
                 let head = self.note("request.asked", invoke, note).await;
                 let outcome = Outcome::ApprovalRequired { need, class, rule };
@@ -266,7 +267,11 @@ impl<B: Runs> Inner<B> {
             Ok(claimed) => claimed,
             Err(error) => return error.into(),
         };
+        tracing::Span::current()
+            .record("correlation", tracing::field::display(&open.invoke.correlation))
+            .record("command", open.invocation.name());
         if let Some((outcome, head)) = denied {
+            tracing::info!("denied");
             return Ended { outcome, attachments: Vec::new(), head: Some(head) };
         }
         let prepared = match self.prepare(open.invocation.clone(), &flight).await {
@@ -403,6 +408,7 @@ impl<B: Runs> Inner<B> {
             };
         }
         let started = Instant::now();
+        tracing::debug!("runs");
         let run = self.board.run(prepared, timeout, flight.cancel.clone());
         let result = tokio::time::timeout(timeout + STOP_GRACE, run).await.unwrap_or_else(|_| {
             let code = if observes { ErrorCode::Timeout } else { ErrorCode::OutcomeUnknown };
@@ -413,11 +419,17 @@ impl<B: Runs> Inner<B> {
             ))
         });
         let (outcome, attachments) = bounded(result);
+        let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        match &outcome {
+            Outcome::Failed(error) => tracing::warn!(code = ?error.code, elapsed_ms, "failed"),
+            _ if effect => tracing::info!(elapsed_ms, "done"),
+            // Readings are asked for all day long.
+            _ => tracing::debug!(elapsed_ms, "done"),
+        }
         if !effect {
             return Ended { outcome, attachments, head: None };
         }
         let guard = Arc::clone(&self.guard);
-        let elapsed_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let finished = blocking(move || {
             let head = guard.finish(&request, &outcome, &attachments, elapsed_ms);
             Ended { outcome, attachments, head: Some(head) }
@@ -427,6 +439,7 @@ impl<B: Runs> Inner<B> {
 
     /// Notes a refusal of a request with effects and makes it the outcome.
     async fn refused(&self, invoke: Invoke, error: CommandError, effect: bool) -> Ended {
+        tracing::info!(code = ?error.code, "refused");
         let mut ended = Ended::from(error.clone());
         if effect {
             let why = serde_json::json!({ "code": error.code, "message": error.message });

@@ -172,3 +172,25 @@ fn a_revoked_node_is_told_what_must_happen_first() {
     let _ = hub.cli(&["devices", "revoke", "garage"]).ok();
     eventually("the node logs why", PATIENCE, || node.log().contains("hearth devices remove").then_some(()));
 }
+
+/// The correlation id in the first line that says `what`.
+fn correlation(log: &str, what: &str) -> Option<String> {
+    let line = log.lines().find(|l| l.contains(what))?;
+    let id = line.split("correlation=").nth(1)?;
+    Some(id.chars().take_while(char::is_ascii_hexdigit).collect())
+}
+
+#[test]
+fn one_correlation_id_runs_from_the_message_to_the_command_on_the_node() {
+    let hub = TestHub::start();
+    let node = TestNode::paired(&hub, "garage", "");
+    let _ = hub.cli(&["chat", "take a picture in the garage", "--approve", "yes"]).ok();
+    let log = hub.log();
+    let id = correlation(&log, "routing: message").expect("the message is logged");
+    assert_eq!(id.len(), 32, "{id}");
+    assert_eq!(correlation(&log, "the action ended").as_ref(), Some(&id), "{log}");
+    let log = node.log();
+    for what in ["needs a yes", " done "] {
+        assert_eq!(correlation(&log, what).as_ref(), Some(&id), "{what} in {log}");
+    }
+}

@@ -179,7 +179,9 @@ impl Engine {
 
     pub(super) async fn end_with(&self, record: &Record, ending: Ending) -> Result<(), StoreError> {
         let (id, node) = (record.action.id, record.action.node);
-        let mut body = self.audit_body(record, &[("outcome", outcome_word(&ending.end))]);
+        let outcome = outcome_word(&ending.end);
+        let word = outcome.as_str().unwrap_or_default().to_owned();
+        let mut body = self.audit_body(record, &[("outcome", outcome)]);
         if let End::Done { result, media } = &ending.end {
             body["result"] = json!(audit::digest(&result.to_string()));
             body["media"] = media.iter().map(|m| json!(m.sha256)).collect();
@@ -212,6 +214,7 @@ impl Engine {
             self.bus.emit(Event::ApprovalResolved { id });
         }
         if written.ended {
+            tracing::info!(outcome = word, "the action ended");
             self.bus.emit(Event::ActionChanged { id });
         }
         Ok(())

@@ -203,7 +203,14 @@ impl Session<'_> {
 
     fn grant(&self, request: RequestId, grant: Grant) -> Result<(), End> {
         let Some(room) = self.room(request)? else { return Ok(()) };
-        let span = tracing::info_span!("grant", request = %request, signer = %grant.signer.short());
+        // Correlation and command stand in the request that was kept; the dispatcher fills them in.
+        let span = tracing::info_span!(
+            "grant",
+            correlation = tracing::field::Empty,
+            request = %request,
+            command = tracing::field::Empty,
+            signer = %grant.signer.short(),
+        );
         let context = self.context.clone();
         self.reply_later(request, room, span, async move { context.local.grant(request, grant).await });
         Ok(())

@@ -52,13 +52,14 @@ pub fn same_secret(a: &[u8], b: &[u8]) -> bool {
     a.ct_eq(b).into()
 }
 
-macro_rules! bytes32 {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+/// A fixed number of bytes that is no secret: hex digits in text formats, raw bytes in binary ones.
+macro_rules! byte_array {
+    ($(#[$doc:meta])* $name:ident, $len:literal, $what:literal, $digits:literal) => {
         $(#[$doc])*
         ///
-        /// Written as 64 lower-case hex digits in text formats, as 32 raw bytes in binary ones.
+        #[doc = concat!("Written as ", $digits, " in text formats, as raw bytes in binary ones.")]
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub struct $name(pub [u8; 32]);
+        pub struct $name(pub [u8; $len]);
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -71,54 +72,76 @@ macro_rules! bytes32 {
             }
         }
         impl std::str::FromStr for $name {
-            type Err = IdentityError;
-            fn from_str(text: &str) -> Result<Self, IdentityError> {
-                let mut bytes = [0; 32];
-                hex::decode_to_slice(text, &mut bytes)
-                    .map_err(|_| IdentityError::Malformed { what: $what, expected: "64 hex digits" })?;
+            type Err = $crate::identity::IdentityError;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let mut bytes = [0; $len];
+                hex::decode_to_slice(text, &mut bytes).map_err(|_| {
+                    $crate::identity::IdentityError::Malformed { what: $what, expected: $digits }
+                })?;
                 Ok(Self(bytes))
             }
         }
-        impl Serialize for $name {
+        impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 if s.is_human_readable() { s.collect_str(self) } else { self.0.serialize(s) }
             }
         }
-        impl<'de> Deserialize<'de> for $name {
+        impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
                 if d.is_human_readable() {
                     let text = std::borrow::Cow::<'de, str>::deserialize(d)?;
                     text.parse().map_err(serde::de::Error::custom)
                 } else {
-                    <[u8; 32]>::deserialize(d).map(Self)
+                    <[u8; $len]>::deserialize(d).map(Self)
                 }
             }
         }
         #[cfg(feature = "schema")]
         impl schemars::JsonSchema for $name {
-            fn schema_name() -> std::borrow::Cow<'static, str> { stringify!($name).into() }
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
+                schemars::json_schema!({ "type": "string", "pattern": format!("^[0-9a-f]{{{}}}$", 2 * $len) })
             }
         }
     };
 }
+pub(crate) use byte_array;
 
-bytes32!(
+/// Lets such a type be drawn at random.
+macro_rules! drawn_at_random {
+    ($($name:ident),+) => {$(
+        impl $name {
+            /// A random one.
+            ///
+            /// # Errors
+            /// [`IdentityError::NoEntropy`](crate::identity::IdentityError::NoEntropy).
+            pub fn fresh() -> Result<Self, $crate::identity::IdentityError> {
+                $crate::identity::random().map(Self)
+            }
+        }
+    )+};
+}
+pub(crate) use drawn_at_random;
+
+drawn_at_random!(Nonce);
+
+byte_array!(
     /// SHA-256 of a device's raw public key.
-    DeviceId, "device id"
+    DeviceId, 32, "device id", "64 hex digits"
 );
-bytes32!(
+byte_array!(
     /// A raw Ed25519 public key. Checked to be one only where it is used.
-    PublicKey, "public key"
+    PublicKey, 32, "public key", "64 hex digits"
 );
-bytes32!(
+byte_array!(
     /// A SHA-256 digest: of a declaration, a policy, a challenge, a TLS key (SPKI).
-    Digest, "digest"
+    Digest, 32, "digest", "64 hex digits"
 );
-bytes32!(
+byte_array!(
     /// A random value that is used once and is no secret.
-    Nonce, "nonce"
+    Nonce, 32, "nonce", "64 hex digits"
 );
 
 impl Digest {
@@ -126,16 +149,6 @@ impl Digest {
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(sha256(bytes))
-    }
-}
-
-impl Nonce {
-    /// A fresh one.
-    ///
-    /// # Errors
-    /// [`IdentityError::NoEntropy`].
-    pub fn fresh() -> Result<Self, IdentityError> {
-        random().map(Self)
     }
 }
 

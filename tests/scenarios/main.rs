@@ -1,5 +1,7 @@
 //! Scenarios: the real hub and the real node, started as processes, used through their command lines.
 
+#![allow(clippy::unwrap_used, reason = "all of this crate is tests")]
+
 mod approval;
 mod cli;
 mod crash;

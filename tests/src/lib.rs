@@ -6,8 +6,10 @@ pub mod hub;
 pub mod model;
 pub mod node;
 pub mod process;
+pub mod program;
 
 pub use client::JsonClient;
 pub use hub::TestHub;
 pub use node::TestNode;
 pub use process::{Finished, eventually, skip};
+pub use program::Program;

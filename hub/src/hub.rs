@@ -132,7 +132,7 @@ impl Hub {
             sessions.clone(),
             tasks.clone(),
         );
-        let router = Router::new(store.clone(), sessions.clone(), agent.clone());
+        let router = Router::new(sessions.clone(), agent.clone());
         nodes.start();
         actions.resume().await?;
         agent.resume().await?;

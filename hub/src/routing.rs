@@ -8,7 +8,7 @@ pub mod keys;
 use crate::agent::{Agent, NewRun, Run, Started, correlation};
 use crate::channels::Inbound;
 use crate::sessions::Sessions;
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 use door::Door;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub struct Router {
 impl Router {
     /// Puts the parts together.
     #[must_use]
-    pub fn new(_store: Store, sessions: Sessions, agent: Agent) -> Self {
+    pub fn new(sessions: Sessions, agent: Agent) -> Self {
         Self { sessions, agent, door: Arc::default() }
     }
 

@@ -162,6 +162,10 @@ mod tests {
         home.create().unwrap();
         drop(crate::store::Store::open(&home.database()).unwrap());
         assert_eq!(worst(&collect(|l| state::database(l, &home))), Verdict::Ok);
+        // A home of its own: the closing store may still write its log back into the first one's file.
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::locate(Some(dir.path()));
+        home.create().unwrap();
         std::fs::write(home.database(), vec![7; 8192]).unwrap();
         assert_eq!(worst(&collect(|l| state::database(l, &home))), Verdict::Fail);
         assert!(!state::lock(&mut Layer { name: "t", findings: &mut Vec::new() }, &home));

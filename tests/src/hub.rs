@@ -57,8 +57,9 @@ impl TestHub {
             if let Some(status) = self.program.ended() {
                 panic!("the hub ended ({status}): {}", self.log());
             }
-            // Its address file comes a moment after the first accepted connection.
-            let told = self.home().join("hub.addr").exists();
+            // It notes its address a moment after the first accepted connection, or says that it cannot.
+            let told =
+                self.home().join("hub.addr").exists() || self.log().contains("the address cannot be noted");
             std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok().filter(|_| told)
         });
     }

@@ -30,5 +30,11 @@ fn a_picture_after_a_yes_and_a_reason_after_a_no() {
         format!("{}{}", no.stdout, no.stderr).to_lowercase().contains("den"),
         "says that it was denied: {no:?}"
     );
+    // Without a terminal to ask at: what needs no yes is answered, what needs one ends with the reason.
+    let said = |text| finish(&mut command("hearth", home.path(), &["demo", "--say", text]));
+    assert!(said("how warm is the garage?").ok().stdout.contains("°C"));
+    let unasked = said("turn the pump on for 2 seconds");
+    assert_eq!(unasked.code, 1, "{unasked:?}");
+    assert!(unasked.stderr.contains("--approve yes"), "{unasked:?}");
     assert!(home.path().join("hub.db").exists() || home.path().join("hub/hub.db").exists());
 }

@@ -43,9 +43,6 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
             "give the message: `hearth demo --json --say TEXT`",
         ));
     }
-    if arguments.say.is_some() && arguments.approve == Policy::Ask && !context.interactive {
-        return Err(Failure::usage("--approve ask needs a terminal", "use --approve yes or --approve no"));
-    }
     context.block_on(async {
         let place = Place::choose(context)?;
         let result = tokio::select! {
@@ -132,8 +129,9 @@ async fn talk(
     target: &Target,
     client: Client,
 ) -> Result<(), Failure> {
-    let needs_keyboard = arguments.say.is_none() || arguments.approve == Policy::Ask;
-    let keyboard = if needs_keyboard { Some(Keyboard::open()?) } else { None };
+    // Without a terminal one request can still be answered, unless it needs a yes.
+    let asks = arguments.approve == Policy::Ask && context.interactive;
+    let keyboard = if arguments.say.is_none() || asks { Some(Keyboard::open()?) } else { None };
     let options = TalkOptions {
         session: "main".into(),
         policy: Some(arguments.approve),
@@ -146,7 +144,7 @@ async fn talk(
             .line("Try: take a picture in the garage   how warm is it?   turn the pump on for 5 seconds")?;
     }
     let talk = Talk::new(client, target, Access::ASKABLE, context, keyboard, options).run();
-    let outcome = if arguments.say.is_some() && arguments.approve != Policy::Ask {
+    let outcome = if arguments.say.is_some() && !asks {
         tokio::time::timeout(REQUEST, talk).await.map_err(|_| {
             Failure::failed(
                 format!("no answer within {} s", REQUEST.as_secs()),

@@ -427,15 +427,23 @@ impl<'a> Talk<'a> {
 
     /// Ctrl-C while no prompt is open: stops the run; without a run, leaves. True means leave.
     async fn on_interrupt(&mut self) -> Result<bool, Failure> {
-        let Some(run) = &self.run else { return Ok(true) };
-        let params = json!({ "sessionKey": self.session, "runId": run.id });
-        self.client.call("chat.abort", params).await?;
+        if self.run.is_none() {
+            return Ok(true);
+        }
+        self.stop().await?;
         self.say("\nstopped\n")?;
         if self.options.once.is_some() {
             return Err(Failure::failed("stopped", "say it again"));
         }
         self.run = None;
         Ok(false)
+    }
+
+    /// Stops the run that goes on.
+    async fn stop(&mut self) -> Result<(), Failure> {
+        let Some(run) = &self.run else { return Ok(()) };
+        let params = json!({ "sessionKey": self.session, "runId": run.id });
+        self.client.call("chat.abort", params).await.map(drop)
     }
 
     /// The hub went away: waits for it and takes up where it was.

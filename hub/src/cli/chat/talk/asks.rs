@@ -87,6 +87,14 @@ impl Talk<'_> {
                     "Decide with `hearth approver allow {id}` or `hearth approver deny {id}`.\n"
                 ))
             }
+            Policy::Ask if self.keyboard.is_none() => {
+                self.say(&format!("\n{}", card.text(now_ms())))?;
+                self.stop().await?;
+                Err(Failure::failed(
+                    "it needs a yes, and there is no terminal to ask at; nothing was done",
+                    "say it again with --approve yes or --approve no",
+                ))
+            }
             Policy::Ask => {
                 self.asks.push_back(card);
                 Ok(())

@@ -282,7 +282,7 @@ impl Nodes {
     /// The connection of a node, if there is one.
     #[must_use]
     pub fn connection(&self, node: &DeviceId) -> Option<Arc<dyn NodeConnection>> {
-        self.live().get(node).map(|l| l.connection.clone())
+        self.live().get(node).filter(|l| l.ready).map(|l| l.connection.clone())
     }
 
     fn live(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceId, registry::Live>> {

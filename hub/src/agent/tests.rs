@@ -129,7 +129,7 @@ impl House {
             None => hub.devices.admit(self.asks(), "owner").await.unwrap(),
         };
         let declaration = declaration();
-        let attached = hub
+        let mut attached = hub
             .nodes
             .attach(Arrival {
                 device,
@@ -143,6 +143,7 @@ impl House {
             })
             .await
             .unwrap();
+        attached.announce().await;
         if hub.nodes.find("garage").await.unwrap().pending_request.is_some() {
             hub.nodes.approve_surface("garage", "owner").await.unwrap();
         }

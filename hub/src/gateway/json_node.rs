@@ -78,7 +78,10 @@ pub(super) async fn attach(gateway: &Gateway, client: &Arc<Client>, claims: Node
         connection: node,
     };
     match gateway.hub.nodes.attach(arrival).await {
-        Ok(attached) => Some(attached),
+        Ok(mut attached) => {
+            attached.announce().await;
+            Some(attached)
+        }
         Err(error) => {
             tracing::warn!(node = %client.label(), %error, "node refused");
             client.outbound.close(close::POLICY, &error.to_string());

@@ -24,19 +24,46 @@ pub(super) struct Live {
     pub connection: Arc<dyn NodeConnection>,
     connected_ms: u64,
     remote: SocketAddr,
+    /// It was announced: calls may go to it. Before that the place is only taken.
+    pub ready: bool,
 }
 
-/// Keeps a node listed as connected; dropping it takes the node off and tells the bus.
+/// Keeps a node's place for one connection; dropping it takes the node off and tells the bus.
 #[derive(Debug)]
+#[must_use = "the node is taken off when this is dropped"]
 pub struct Attached {
     nodes: Nodes,
     device: DeviceId,
     connection: Arc<dyn NodeConnection>,
     reason: String,
     announced: bool,
+    /// A request about its surface that a person has not seen yet.
+    new_request: Option<String>,
 }
 
 impl Attached {
+    /// Lists the node as connected: from here on what waited for it goes to it. To be called when the
+    /// connection can take calls and knows what is approved; a call that came earlier would be refused.
+    pub async fn announce(&mut self) {
+        {
+            let mut live = self.nodes.live();
+            let mine = live.get_mut(&self.device).filter(|l| Arc::ptr_eq(&l.connection, &self.connection));
+            // Another connection has its place.
+            let Some(mine) = mine else { return };
+            mine.ready = true;
+        }
+        self.announced = true;
+        let inner = &self.nodes.inner;
+        inner.bus.emit(Event::NodeConnected { node: self.device });
+        inner.bus.emit(Event::PresenceChanged);
+        if let Some(request_id) = self.new_request.take() {
+            inner.bus.emit(Event::SurfaceRequested { node: self.device, request_id });
+        }
+        if let Err(error) = inner.devices.seen(self.device, "connected").await {
+            tracing::debug!(%error, "cannot note when the node was last seen");
+        }
+    }
+
     /// Why it ends, for the lists: `heartbeat_timeout`, `goodbye` and the like.
     pub fn set_reason(&mut self, reason: &str) {
         reason.clone_into(&mut self.reason);
@@ -96,7 +123,7 @@ impl Nodes {
     }
 
     pub(super) fn view(&self, device: devices::Device, row: NodeRow) -> NodeView {
-        let (connected_ms, remote_ip) = match self.live().get(&device.id) {
+        let (connected_ms, remote_ip) = match self.live().get(&device.id).filter(|l| l.ready) {
             Some(live) => (Some(live.connected_ms), Some(live.remote.ip().to_canonical().to_string())),
             None => (None, None),
         };
@@ -157,7 +184,7 @@ impl Nodes {
     }
 
     /// A node was admitted: stores what it declares, compares it with what is approved (new parts wait,
-    /// the approved part works on), and lists it as connected.
+    /// the approved part works on), and takes its place; [`Attached::announce`] lists it as connected.
     ///
     /// When the same key is connected already, that connection is asked for a sign of life first: after a
     /// power cut the old one is dead without knowing it, and must not keep the node out.
@@ -180,15 +207,7 @@ impl Nodes {
         if !changed.known {
             return Err(NodeError::Unknown(device.short()));
         }
-        attached.announced = true;
-        self.inner.bus.emit(Event::NodeConnected { node: device });
-        self.inner.bus.emit(Event::PresenceChanged);
-        if let Some(request_id) = changed.new_request {
-            self.inner.bus.emit(Event::SurfaceRequested { node: device, request_id });
-        }
-        if let Err(error) = self.inner.devices.seen(device, "connected").await {
-            tracing::debug!(%error, "cannot note when the node was last seen");
-        }
+        attached.new_request = changed.new_request;
         Ok(attached)
     }
 
@@ -222,8 +241,12 @@ impl Nodes {
     }
 
     fn list_live(&self, live: &mut std::collections::HashMap<DeviceId, Live>, arrival: &Arrival) {
-        let entry =
-            Live { connection: arrival.connection.clone(), connected_ms: now_ms(), remote: arrival.remote };
+        let entry = Live {
+            connection: arrival.connection.clone(),
+            connected_ms: now_ms(),
+            remote: arrival.remote,
+            ready: false,
+        };
         live.insert(arrival.device.id, entry);
     }
 
@@ -234,6 +257,7 @@ impl Nodes {
             connection: arrival.connection.clone(),
             reason: "connection closed".into(),
             announced: false,
+            new_request: None,
         }
     }
 

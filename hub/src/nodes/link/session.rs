@@ -11,7 +11,7 @@ use super::{Failed, LAST_WORD, close_message, refused, send};
 use crate::bus::Event;
 use crate::devices::{DeviceError, DeviceState};
 use crate::nodes::outbox::{Batch, Clock, MAX_WAITING_ITEMS};
-use crate::nodes::{Arrival, Attached, NodeError, Nodes};
+use crate::nodes::{Arrival, Attached, NodeConnection as _, NodeError, Nodes};
 use crate::store::{StoreError, now_ms};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -123,9 +123,10 @@ impl Nodes {
             remote: peer,
             connection: connection.clone(),
         };
-        let attached = self.attach(arrival).await.map_err(trouble)?;
+        let mut attached = self.attach(arrival).await.map_err(trouble)?;
         let view = self.get(id).await.map_err(trouble)?;
-        connection.set_approved(view.approved.clone());
+        let told = view.approved.clone();
+        connection.set_approved(told.clone());
         let store_trouble = |error| trouble(NodeError::Store(error));
         let noted = self.inner.audit.note_node_head(id, hello.head).await;
         if let Some(fault) = unless_full(noted).map_err(store_trouble)?.flatten() {
@@ -150,6 +151,13 @@ impl Nodes {
         };
         send(socket, &ToNode::Welcome(Box::new(welcome))).await?;
         tracing::info!(node = %connection.name, %peer, newly_paired, "node connected");
+        attached.announce().await;
+        // What was approved since it was read above did not reach the connection.
+        match self.get(id).await {
+            Ok(now) if now.approved != told => connection.surface(now.approved),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "what is approved could not be read again"),
+        }
         Ok(Session { connection, attached, control, calls, closed, clock })
     }
 
@@ -300,13 +308,13 @@ impl Drop for Ended {
     }
 }
 
-/// A full card keeps no node out: what cannot be written now is written at the next occasion.
 /// How a device that was shut out may come back: one that is still listed must be removed first.
 fn comeback(reason: &str, listed: bool) -> String {
     let first = if listed { "run `hearth devices remove` on the hub, then " } else { "" };
     format!("{reason}; to come back, {first}pair again: `hearth-node pair CODE`")
 }
 
+/// A full card keeps no node out: what cannot be written now is written at the next occasion.
 fn unless_full<T>(done: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match done {
         Ok(value) => Ok(Some(value)),

@@ -34,6 +34,8 @@ mod status;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use context::Context;
 use error::Failure;
+use hearth_shared::identity::display_safe_lines;
+use hearth_shared::limits::MAX_ERROR_CHARS;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -123,9 +125,13 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // Help and version are answers; clap prints them to stdout and the rest to stderr.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { error::Exit::Usage as u8 } else { 0 });
+            // Help and version are answers, for stdout. A refusal repeats the argument, whatever is in it.
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            eprint!("{}", display_safe_lines(&error.render().to_string(), MAX_ERROR_CHARS));
+            return ExitCode::from(error::Exit::Usage as u8);
         }
     };
     // Once for the process: TLS of the model server and of remote hubs. A second call would be no harm.

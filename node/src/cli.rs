@@ -20,6 +20,8 @@ use crate::outbox::store::OutboxError;
 use crate::state::{Home, StateError};
 use clap::{Parser, Subcommand};
 use hearth_shared::error::CommandError;
+use hearth_shared::identity::display_safe_lines;
+use hearth_shared::limits::MAX_ERROR_CHARS;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -155,10 +157,14 @@ pub fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            let failed = error.use_stderr();
-            // A closed pipe leaves nobody to tell.
-            let _ = error.print();
-            return ExitCode::from(if failed { 2 } else { 0 });
+            // Help and version are answers, for stdout; a closed pipe leaves nobody to tell.
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            // A refusal repeats the argument, whatever is in it.
+            eprint!("{}", display_safe_lines(&error.render().to_string(), MAX_ERROR_CHARS));
+            return ExitCode::from(2);
         }
     };
     let running = matches!(arguments.command, Command::Run(_));
@@ -170,13 +176,12 @@ pub fn main() -> ExitCode {
     match dispatch(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            // It may repeat an argument, a file name or what the hub said.
+            let message = display_safe_lines(&failure.message, MAX_ERROR_CHARS);
             if json {
-                eprintln!(
-                    "{}",
-                    serde_json::json!({"error": {"exit": failure.exit, "message": failure.message}})
-                );
+                eprintln!("{}", serde_json::json!({"error": {"exit": failure.exit, "message": message}}));
             } else {
-                eprintln!("hearth-node: {}", failure.message);
+                eprintln!("hearth-node: {message}");
             }
             ExitCode::from(failure.exit)
         }

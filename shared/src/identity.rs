@@ -406,6 +406,13 @@ pub fn display_safe(text: &str, max_chars: usize) -> String {
     out
 }
 
+/// As [`display_safe`], line by line: line ends stay.
+#[must_use]
+pub fn display_safe_lines(text: &str, max_chars: usize) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| display_safe(line, max_chars)).collect();
+    lines.join("\n")
+}
+
 /// Whether a character can hide or reorder text: controls, bidirectional marks (UAX 9), zero-width
 /// and other invisible format characters, variation selectors and tag characters.
 #[must_use]

@@ -2,6 +2,7 @@
 
 use hearth_tests::process;
 use hearth_tests::{JsonClient, TestHub, TestNode};
+use std::time::Duration;
 
 /// What `hearth run` or `hearth-node run` says on a home that it must refuse.
 fn refusal(binary: &str, home: &std::path::Path) -> String {
@@ -95,4 +96,54 @@ fn errors_never_echo_control_characters_or_whole_messages() {
             assert!(!message.chars().any(hearth_shared::identity::is_deceptive), "{method}: {message:?}");
         }
     }
+}
+
+#[test]
+fn the_command_line_never_repeats_control_characters_or_whole_arguments() {
+    let hub = TestHub::start();
+    let node = TestNode::new("garage", "");
+    let long = "x".repeat(100_000);
+    for bad in ["\u{202e}\u{1b}[31m\u{200b}evil", &long] {
+        let ended = [
+            hub.cli(&["status", bad]),
+            hub.cli(&["devices", "approve", bad]),
+            hub.cli(&["completions", bad]),
+            hub.cli(&["nodes", "show", bad, "--json"]),
+            node.cli(&["status", bad]),
+            node.cli(&["always", "remove", bad]),
+        ];
+        for said in ended {
+            assert_ne!(said.code, 0, "{said:?}");
+            assert!(said.stderr.chars().count() < 2_000, "{} characters", said.stderr.len());
+            let hidden = |c: char| c != '\n' && hearth_shared::identity::is_deceptive(c);
+            assert!(!said.stderr.chars().any(hidden), "{said:?}");
+        }
+    }
+}
+
+#[test]
+fn what_ran_while_the_hub_was_killed_is_answered_by_the_node_when_both_are_back() {
+    let mut hub = TestHub::start();
+    let mut node = TestNode::paired(&hub, "garage", "[policy]\nexecute = \"none\"\n");
+    let mark = node.home().join("ran");
+    let script = format!("echo once >> {}; sleep 1; echo out", mark.display());
+    let params = serde_json::json!({ "command": ["/bin/sh", "-c", script] }).to_string();
+    let mut asking =
+        process::command("hearth", hub.home(), &["nodes", "invoke", "garage", "system.run", &params])
+            .stdin(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+    process::eventually("it runs", Duration::from_secs(20), || mark.exists().then_some(()));
+    hub.kill();
+    let _ = asking.wait();
+    hub.restart();
+    let end = process::eventually("it ends", Duration::from_secs(30), || {
+        let audit = hub.json(&["audit", "show"]);
+        let records = audit["records"].as_array()?.clone();
+        records.into_iter().find(|r| r["kind"] == "action.finished")
+    });
+    assert!(end.to_string().contains("done"), "{end}");
+    assert_eq!(std::fs::read_to_string(&mark).unwrap(), "once\n", "and nothing ran twice");
+    node.stop();
 }

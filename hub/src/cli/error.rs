@@ -5,6 +5,8 @@ use crate::home::HomeError;
 use crate::hub::HubError;
 use crate::keys::KeyError;
 use crate::store::StoreError;
+use hearth_shared::identity::display_safe_lines;
+use hearth_shared::limits::MAX_ERROR_CHARS;
 use std::process::ExitCode;
 
 /// Exit codes other than 0.
@@ -99,15 +101,16 @@ impl Failure {
     #[must_use]
     pub fn report(&self, json: bool) -> ExitCode {
         if self.exit.is_some() {
+            // It may repeat an argument, a file name or what another program said.
+            let message = display_safe_lines(&self.message, MAX_ERROR_CHARS);
             if json {
-                let error =
-                    serde_json::json!({ "exit": self.code(), "message": self.message, "next": self.next });
+                let error = serde_json::json!({ "exit": self.code(), "message": message, "next": self.next });
                 eprintln!("{}", serde_json::json!({ "error": error }));
             } else if self.message.contains(&self.next) || self.message.contains("`hearth ") {
                 // The message says already what to run.
-                eprintln!("hearth: {}", self.message);
+                eprintln!("hearth: {message}");
             } else {
-                eprintln!("hearth: {}\n  next: {}", self.message, self.next);
+                eprintln!("hearth: {message}\n  next: {}", self.next);
             }
         }
         ExitCode::from(self.code())

@@ -10,6 +10,9 @@ use std::time::Duration;
 const LOCK_TRIES: u32 = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
+/// A copy that `hearth backup` makes on its way is no longer being written after this.
+const BACKUP_TAKES: Duration = Duration::from_secs(3600);
+
 /// What can be wrong with the state directory.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -30,6 +33,12 @@ pub enum HomeError {
         "{path} belongs to user {owner}, this is user {me}; run as that user, or name another with --home"
     )]
     Foreign { path: PathBuf, owner: u32, me: u32 },
+    /// A restore had taken the old database away and not yet put the new one in its place.
+    #[error(
+        "a restore into {path} was cut off; run `hearth restore FILE --force` again, or move what is in its newest \
+         folder before-restore-* back and remove restore-*.tmp"
+    )]
+    RestoreCut { path: PathBuf },
 }
 
 /// Paths below `$HEARTH_HOME`.
@@ -127,6 +136,42 @@ impl Home {
             tracing::warn!(path = %path.display(), %error, "the process id cannot be noted");
         }
         Ok(HomeLock { _file: file })
+    }
+
+    /// Removes what a backup or restore that was cut off left. The caller holds the lock, so that no
+    /// restore is at work.
+    ///
+    /// # Errors
+    /// [`HomeError::RestoreCut`] when it was cut off between the old database and the new one: a hub that
+    /// starts now would begin anew.
+    pub fn clear_leftovers(&self) -> Result<(), HomeError> {
+        let io = |source| HomeError::Io { path: self.root.clone(), source };
+        for entry in std::fs::read_dir(&self.root).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let removed = if name.starts_with("restore-") && name.ends_with(".tmp") {
+                if !self.database().exists() {
+                    return Err(HomeError::RestoreCut { path: self.root.clone() });
+                }
+                std::fs::remove_dir_all(entry.path())
+            } else if name.starts_with("backup-")
+                && (name.ends_with(".tmp") || name.ends_with(".tmp-journal"))
+            {
+                // Backups take no lock: one may be at work.
+                let age = entry.metadata().and_then(|m| m.modified()).map_err(io)?.elapsed();
+                if age.is_ok_and(|age| age < BACKUP_TAKES) {
+                    continue;
+                }
+                std::fs::remove_file(entry.path())
+            } else {
+                continue;
+            };
+            if let Err(error) = removed {
+                tracing::warn!(path = %entry.path().display(), %error, "what a cut-off run left cannot be removed");
+            }
+        }
+        Ok(())
     }
 
     /// The directory itself.

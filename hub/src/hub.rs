@@ -96,13 +96,16 @@ impl Hub {
     pub async fn open(home: Home, config: Config) -> Result<Arc<Self>, HubError> {
         let started = Instant::now();
         home.create()?;
+        home.clear_leftovers()?;
         let config = Arc::new(config);
         let tasks = Tasks::default();
         let bus = Bus::default();
+        let missing: Vec<_> = [home.hub_key(), home.tls()].into_iter().filter(|p| !p.exists()).collect();
         let keys = Arc::new(HubKeys::open(&home)?);
         let store = Store::open(&home.database())?;
         let audit = Audit::open(store.clone()).await?;
         let devices = Devices::new(store.clone(), bus.clone(), audit.clone(), keys.clone());
+        warn_of_new_keys(&devices, &missing).await;
         let nodes = Nodes::new(
             store.clone(),
             bus.clone(),
@@ -164,5 +167,21 @@ impl Hub {
         if tokio::time::timeout(GRACE, self.tasks.tracker.wait()).await.is_err() {
             tracing::warn!(tasks = self.tasks.tracker.len(), "work did not end in time and is cut off");
         }
+    }
+}
+
+/// A hub whose key is another than the one its nodes know is refused by all of them; its owner should
+/// not have to find that out node by node.
+async fn warn_of_new_keys(devices: &Devices, made: &[std::path::PathBuf]) {
+    let known = devices.list().await.map_or(0, |(_, known)| known.len());
+    if known == 0 {
+        return;
+    }
+    for path in made {
+        tracing::warn!(
+            "{} was not there and was made anew: what was paired before ({known} devices) refuses this hub until \
+             the old file is back or it is paired again",
+            path.display()
+        );
     }
 }

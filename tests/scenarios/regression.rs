@@ -147,3 +147,36 @@ fn what_ran_while_the_hub_was_killed_is_answered_by_the_node_when_both_are_back(
     assert_eq!(std::fs::read_to_string(&mark).unwrap(), "once\n", "and nothing ran twice");
     node.stop();
 }
+
+#[test]
+fn a_restore_that_was_cut_off_is_never_a_hub_that_begins_anew() {
+    let mut hub = TestHub::start();
+    let file = hub.home().join("saved.tar").display().to_string();
+    let _ = hub.cli(&["backup", &file]).ok();
+    hub.stop();
+    // As a kill leaves it between the old database and the new one.
+    let half = hub.home().join("restore-0123456789ab.tmp");
+    std::fs::create_dir(&half).unwrap();
+    std::fs::rename(hub.home().join("hub.db"), half.join("hub.db")).unwrap();
+    let said = refusal("hearth", hub.home());
+    assert!(said.contains("was cut off") && said.contains("hearth restore"), "{said}");
+    let _ = hub.cli(&["restore", &file, "--force"]).ok();
+    assert!(!half.exists(), "what was left is gone");
+    hub.restart();
+    assert_eq!(hub.cli(&["audit", "verify"]).code, 0);
+}
+
+#[test]
+fn lost_keys_are_told_and_a_paired_node_makes_no_new_one() {
+    let mut hub = TestHub::start();
+    let mut node = TestNode::paired(&hub, "garage", "");
+    node.stop();
+    std::fs::remove_file(node.home().join("node.key")).unwrap();
+    let said = refusal("hearth-node", node.home());
+    assert!(said.contains("node.key is missing") && said.contains("reset"), "{said}");
+    assert!(!node.home().join("node.key").exists());
+    hub.stop();
+    std::fs::remove_file(hub.home().join("hub.key")).unwrap();
+    hub.restart();
+    assert!(hub.log().contains("hub.key was not there and was made anew"), "{}", hub.log());
+}

@@ -136,7 +136,7 @@ impl From<HomeError> for Failure {
             HomeError::Io { .. } => {
                 "check that it exists and belongs to you; `hearth doctor` looks at the whole directory"
             }
-            HomeError::Exposed { .. } | HomeError::Foreign { .. } => {
+            HomeError::Exposed { .. } | HomeError::Foreign { .. } | HomeError::RestoreCut { .. } => {
                 "`hearth doctor` looks at the whole directory"
             }
         };

@@ -4,7 +4,7 @@ use super::open::{Opened, open};
 use super::{Context, Failure, status};
 use crate::config::Config;
 use crate::control::{self, Answer, Request};
-use crate::identity::HubRecord;
+use crate::identity::{HubRecord, load_key};
 use crate::link::{self, LinkStatus};
 use std::path::Path;
 use std::sync::Arc;
@@ -32,6 +32,14 @@ pub(super) struct Arguments {
 /// [`Failure`]; 3 when the node is not paired.
 pub(super) async fn run(context: &Context, arguments: Arguments) -> Result<(), Failure> {
     let Some(mut hub) = HubRecord::load(&context.home)? else { return Err(Failure::not_paired()) };
+    if load_key(&context.home)?.is_none() {
+        // A new one would be a stranger to the hub, and to this node's own audit log.
+        return Err(Failure::new(
+            3,
+            "node.key is missing although this node is paired; put it back, or run `hearth-node reset`, then pair \
+             again",
+        ));
+    }
     let opened = open(context, arguments.simulate)?;
     if opened.held.guard.hub() != Some(hub.id()) {
         return Err(Failure::new(

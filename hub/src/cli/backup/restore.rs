@@ -10,9 +10,9 @@ use serde_json::json;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-/// Names a restored home takes from the archive.
-const TAKEN: [&str; 8] =
-    ["hub.db", "config.toml", "agents", "media", "hub.key", "tls.pem", "token", "cli.key"];
+const DATABASE: &str = "hub.db";
+/// Names a restored home takes from the archive, beside the database.
+const TAKEN: [&str; 7] = ["config.toml", "agents", "media", "hub.key", "tls.pem", "token", "cli.key"];
 /// What belongs to the old database and would spoil the new one.
 const BESIDE: [&str; 2] = ["hub.db-wal", "hub.db-shm"];
 
@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failure> {
     let home = &context.home;
     let root = home.root();
-    let occupied = TAKEN.iter().chain(&BESIDE).any(|n| has_content(&root.join(n)));
+    let occupied = [DATABASE].iter().chain(&TAKEN).chain(&BESIDE).any(|n| has_content(&root.join(n)));
     if occupied && !arguments.force {
         return Err(Failure::failed(
             format!("there is a hub in {} already", root.display()),
@@ -43,13 +43,16 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
     }
     home.create()?;
     let _lock = home.lock()?;
-    let fresh = Fresh::make(root)?;
+    let mut fresh = Fresh::make(root)?;
     let manifest = archive::unpack(&arguments.file, &fresh.path)?;
     check_database(&fresh.path.join("hub.db"))?;
     // A newer schema is refused, an older one is brought up to date, before anything is replaced.
     drop(Store::open(&fresh.path.join("hub.db"))?);
+    // The old database goes first and the new one comes last: in between there is none, and with the
+    // folder of the new files still there a hub refuses to start.
+    fresh.keep = true;
     let kept = set_aside(root, &fresh.path, arguments.force && occupied)?;
-    for name in TAKEN {
+    for name in TAKEN.into_iter().chain([DATABASE]) {
         let from = fresh.path.join(name);
         if from.exists() {
             let to = root.join(name);
@@ -58,7 +61,9 @@ pub(crate) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
             std::fs::rename(&from, &to).map_err(|e| cannot_write(&to, &e))?;
         }
     }
+    std::fs::File::open(root).and_then(|d| d.sync_all()).map_err(|e| cannot_write(root, &e))?;
     home.create()?;
+    home.clear_leftovers()?;
     if context.json {
         return context.out.json(&json!({
             "home": root, "files": manifest.files.len(), "keys": manifest.keys,
@@ -96,9 +101,10 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     )
 }
 
-/// A folder inside the home, on the same file system; removed when done.
+/// A folder inside the home, on the same file system; removed when done, or when nothing was replaced yet.
 struct Fresh {
     path: PathBuf,
+    keep: bool,
 }
 
 impl Fresh {
@@ -107,13 +113,15 @@ impl Fresh {
             .map_err(|e| Failure::failed(e.to_string(), "try again"))?;
         let path = root.join(format!("restore-{}.tmp", hex::encode(tag)));
         std::fs::DirBuilder::new().mode(0o700).create(&path).map_err(|e| cannot_write(&path, &e))?;
-        Ok(Self { path })
+        Ok(Self { path, keep: false })
     }
 }
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        if !self.keep {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
     }
 }
 
@@ -136,7 +144,7 @@ fn set_aside(root: &Path, fresh: &Path, occupied: bool) -> Result<Option<PathBuf
     }
     let kept = root.join(format!("before-restore-{}", jiff::Zoned::now().strftime("%Y%m%d-%H%M%S")));
     std::fs::DirBuilder::new().mode(0o700).create(&kept).map_err(|e| cannot_write(&kept, &e))?;
-    for name in TAKEN.iter().chain(&BESIDE) {
+    for name in [DATABASE].iter().chain(&BESIDE).chain(&TAKEN) {
         let path = root.join(name);
         let replaced = BESIDE.contains(name) || fresh.join(name).exists();
         if replaced && path.exists() {

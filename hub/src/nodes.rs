@@ -29,10 +29,11 @@ use hearth_shared::challenge::SignedChallenge;
 use hearth_shared::error::CommandError;
 use hearth_shared::grant::Grant;
 use hearth_shared::identity::{DeviceId, Digest};
+use hearth_shared::limits::MAX_NODE_CHANGES_AN_HOUR;
 use hearth_shared::link::{Declaration, Invoke, Outcome};
 use hearth_shared::reading::RequestId;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -171,6 +172,9 @@ pub enum NodeError {
     /// The declaration cannot be used.
     #[error("{0}")]
     BadDeclaration(String),
+    /// It changes what it says of itself without end.
+    #[error("it changed what it declares more than {MAX_NODE_CHANGES_AN_HOUR} times within an hour")]
+    Restless,
     /// Nothing to decide.
     #[error("nothing of node `{0}` waits for approval")]
     NothingPending(String),
@@ -219,6 +223,8 @@ struct Inner {
     live: Mutex<HashMap<DeviceId, registry::Live>>,
     /// What the owner was told lately.
     alarms: Mutex<HashMap<(DeviceId, &'static str), tokio::time::Instant>>,
+    /// When nodes changed what they say of themselves, within the last hour.
+    changes: Mutex<HashMap<DeviceId, VecDeque<tokio::time::Instant>>>,
     figures: Mutex<retention::Figures>,
 }
 
@@ -248,7 +254,7 @@ impl Nodes {
         let Parts { store, bus, audit, devices, keys, config, tasks } = parts;
         let readings = readings::Readings::new(store.clone());
         let media = media::MediaStore::new(store.clone(), home.media(), config.retention.media_mb);
-        let (live, alarms) = (Mutex::default(), Mutex::default());
+        let (live, alarms, changes) = (Mutex::default(), Mutex::default(), Mutex::default());
         let inner = Inner {
             store,
             bus,
@@ -262,6 +268,7 @@ impl Nodes {
             tick,
             live,
             alarms,
+            changes,
             figures: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }

@@ -69,6 +69,10 @@ pub const MAX_NAME_CHARS: usize = 64;
 /// Entries of each kind in a node's declaration.
 pub const MAX_DECLARED: usize = 256;
 
+/// Changes an hour of what one node says of itself (its declaration, its approvers): each is a record in
+/// the hub's audit log, which is never cut.
+pub const MAX_NODE_CHANGES_AN_HOUR: usize = 60;
+
 /// Readings and events in one outbox batch.
 pub const MAX_OUTBOX_BATCH: usize = 500;
 /// Readings are committed in groups of this length; a power cut may lose one group.

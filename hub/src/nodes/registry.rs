@@ -190,10 +190,11 @@ impl Nodes {
     /// power cut the old one is dead without knowing it, and must not keep the node out.
     ///
     /// # Errors
-    /// [`NodeError::Duplicate`] (and an alarm), [`NodeError::Store`].
+    /// [`NodeError::Duplicate`] (and an alarm), [`NodeError::Restless`], [`NodeError::Store`].
     pub async fn attach(&self, arrival: Arrival) -> Result<Attached, NodeError> {
         let device = arrival.device.id;
         let mut attached = self.claim(&arrival).await?;
+        self.count_arrival(&arrival).await?;
         let changed = match surface::store_arrival(&self.inner.store, &arrival).await {
             // A full card keeps nobody out: what is approved is known already.
             Err(NodeError::Store(StoreError::Full)) => {

@@ -10,9 +10,13 @@ use crate::devices::{self, DeviceError};
 use crate::store::{Store, StoreError, now_ms};
 use hearth_shared::approver::ApproverSet;
 use hearth_shared::identity::{DeviceId, random};
+use hearth_shared::limits::MAX_NODE_CHANGES_AN_HOUR;
 use hearth_shared::link::Declaration;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde_json::json;
+use std::sync::PoisonError;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A node's stored state.
 #[derive(Debug, Default)]
@@ -150,17 +154,48 @@ fn declare(
     Ok(changed)
 }
 
+/// Within this time changes of one node are counted.
+const CHANGES_COUNT_FOR: Duration = Duration::from_secs(3600);
+
 impl Nodes {
+    /// Counts a change of what a node says of itself.
+    fn count_change(&self, device: DeviceId) -> Result<(), NodeError> {
+        let mut changes = self.inner.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        changes.retain(|_, times| {
+            while times.front().is_some_and(|at| at.elapsed() > CHANGES_COUNT_FOR) {
+                times.pop_front();
+            }
+            !times.is_empty()
+        });
+        let times = changes.entry(device).or_default();
+        if times.len() >= MAX_NODE_CHANGES_AN_HOUR {
+            return Err(NodeError::Restless);
+        }
+        times.push_back(Instant::now());
+        Ok(())
+    }
+
+    /// Counts an arrival that declares something else than the last one.
+    pub(super) async fn count_arrival(&self, arrival: &Arrival) -> Result<(), NodeError> {
+        let device = arrival.device.id;
+        let mut declared = arrival.declared.clone();
+        declared.sort();
+        declared.dedup();
+        let before = self.inner.store.read(move |c| Ok(row(c, &device)?.declared)).await?;
+        if before == declared { Ok(()) } else { self.count_change(device) }
+    }
+
     /// A connected node's board changed: stores the new declaration; what is new in it waits.
     ///
     /// # Errors
-    /// [`NodeError::Store`].
+    /// [`NodeError::Restless`], [`NodeError::Store`].
     pub async fn redeclare(
         &self,
         device: DeviceId,
         declaration: Option<Declaration>,
         declared: Vec<String>,
     ) -> Result<(), NodeError> {
+        self.count_change(device)?;
         let request_id = hex::encode(random::<16>().map_err(DeviceError::from)?);
         let changed = self
             .inner
@@ -189,6 +224,7 @@ impl Nodes {
 
     /// The node's list of approvers, as it reported it.
     pub(super) async fn store_approvers(&self, device: DeviceId, set: ApproverSet) -> Result<(), NodeError> {
+        self.count_change(device)?;
         let bytes = postcard::to_allocvec(&set).unwrap_or_default();
         self.inner
             .store

@@ -98,6 +98,7 @@ impl Nodes {
         let Admitted { device, hello, declaration, transcript, newly_paired, heard_ms } = admitted;
         let trouble = |error: NodeError| match error {
             NodeError::Duplicate => refused(RefusedCode::Duplicate, error.to_string(), 60_000),
+            NodeError::Restless => refused(RefusedCode::RateLimited, error.to_string(), 10 * 60_000),
             NodeError::Unknown(_) => refused(RefusedCode::Revoked, comeback("device removed", false), 0),
             other => {
                 tracing::error!(error = %other, "a node cannot be listed as connected");
@@ -292,6 +293,9 @@ impl Nodes {
                 }
                 Chore::Approvers(set) => self.store_approvers(connection.node, *set).await,
             };
+            if let Err(error @ NodeError::Restless) = done {
+                return End::Violation(error.to_string());
+            }
             if let Err(error) = done {
                 tracing::warn!(node = %connection.name, %error, "cannot store what the node says of itself");
             }

@@ -5,7 +5,8 @@ use crate::bus::Event;
 use crate::nodes::NodeError;
 use hearth_shared::command::{Class, Need};
 use hearth_shared::error::ErrorCode;
-use hearth_shared::link::{CommandDecl, Knock, ToHub, ToNode};
+use hearth_shared::limits::MAX_NODE_CHANGES_AN_HOUR;
+use hearth_shared::link::{CommandDecl, Knock, RefusedCode, ToHub, ToNode};
 
 fn add_command(node: &mut Node, name: &str) {
     node.declaration.commands.push(CommandDecl { name: name.into(), class: Class::Actuate, need: Need::Hub });
@@ -94,4 +95,38 @@ async fn nodes_are_found_by_name_prefix_and_id() {
     assert!(matches!(hub.nodes.find("nowhere").await, Err(NodeError::Unknown(_))));
     hub.devices.rename("温室", "gewächshaus").await.unwrap();
     assert!(matches!(hub.nodes.find("Gewächshaus").await, Err(NodeError::Ambiguous(_))));
+}
+
+#[tokio::test]
+async fn a_node_that_declares_without_end_is_shut_out_and_fills_no_log() {
+    let hub = Hub::start().await;
+    let mut node = Node::new(1, "garage");
+    let (mut socket, _) = hub.paired(&node).await;
+    let mut events = hub.bus.subscribe();
+    let plain = node.declaration.clone();
+    add_command(&mut node, "gpio.write");
+    let (more, plain) = (node.declaration.encode(), plain.encode());
+    // Paired with one; each of these is stored before the next is sent, so that none is too fast.
+    for n in 0..=MAX_NODE_CHANGES_AN_HOUR {
+        let declaration = if n % 2 == 0 { more.clone() } else { plain.clone() };
+        socket.send(&ToHub::Declare { declaration }).await;
+        if n + 1 < MAX_NODE_CHANGES_AN_HOUR {
+            event(&mut events, |e| matches!(e, Event::PresenceChanged).then_some(())).await;
+        }
+    }
+    let refused = loop {
+        match socket.frame().await {
+            Some(ToNode::Refused(refused)) => break refused,
+            Some(_) => {}
+            None => panic!("it is shut out with a word"),
+        }
+    };
+    assert!(refused.message.contains("within an hour"), "{refused:?}");
+    let declared = hub.audit_kinds().await.into_iter().filter(|k| k == "node.declared").count();
+    assert!(declared <= MAX_NODE_CHANGES_AN_HOUR, "{declared}");
+
+    // With what is stored it may come back; with anything else not.
+    event(&mut events, |e| matches!(e, Event::NodeDisconnected { .. }).then_some(())).await;
+    add_command(&mut node, "gpio.pulse");
+    assert_eq!(hub.refused(&node, Knock::Paired).await, RefusedCode::RateLimited);
 }

@@ -194,10 +194,20 @@ impl Home {
     pub fn hub_key(&self) -> PathBuf {
         self.root.join("hub.key")
     }
-    /// `tls.pem`: P-256 key and certificate.
+    /// `tls.pem`: the P-256 key that serves TLS.
     #[must_use]
     pub fn tls(&self) -> PathBuf {
         self.root.join("tls.pem")
+    }
+    /// `tls.crt`: the certificate over it; made anew whenever it is missing.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.root.join("tls.crt")
+    }
+    /// `authority.pem`: key and certificate of the authority that browsers are told to trust.
+    #[must_use]
+    pub fn authority(&self) -> PathBuf {
+        self.root.join("authority.pem")
     }
     /// `token`: the shared gateway token of this machine's owner.
     #[must_use]

@@ -4,6 +4,7 @@ use crate::actions::Actions;
 use crate::agent::Agent;
 use crate::approvals::audit::Audit;
 use crate::bus::{Bus, Event};
+use crate::cert::{CertError, Certificates};
 use crate::config::Config;
 use crate::devices::Devices;
 use crate::home::{Home, HomeError};
@@ -48,6 +49,8 @@ pub struct Hub {
     pub config: Arc<Config>,
     /// Identity, TLS, token.
     pub keys: Arc<HubKeys>,
+    /// What TLS shows to browsers.
+    pub cert: Arc<Certificates>,
     /// Database.
     pub store: Store,
     /// Events.
@@ -82,6 +85,9 @@ pub enum HubError {
     /// The keys.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// The certificates.
+    #[error(transparent)]
+    Cert(#[from] CertError),
     /// The database.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -102,6 +108,7 @@ impl Hub {
         let bus = Bus::default();
         let missing: Vec<_> = [home.hub_key(), home.tls()].into_iter().filter(|p| !p.exists()).collect();
         let keys = Arc::new(HubKeys::open(&home)?);
+        let cert = Certificates::open(&home, keys.clone(), &config.gateway)?;
         let store = Store::open(&home.database())?;
         let audit = Audit::open(store.clone()).await?;
         let devices = Devices::new(store.clone(), bus.clone(), audit.clone(), keys.clone());
@@ -136,6 +143,7 @@ impl Hub {
             tasks.clone(),
         );
         let router = Router::new(sessions.clone(), agent.clone());
+        cert.watch(&tasks);
         nodes.start();
         actions.resume().await?;
         agent.resume().await?;
@@ -143,6 +151,7 @@ impl Hub {
             home,
             config,
             keys,
+            cert,
             store,
             bus,
             audit,

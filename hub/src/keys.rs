@@ -2,15 +2,13 @@
 //!
 //! Two keys on purpose: `hub.key` (Ed25519) identifies the hub and signs hub grants; `tls.pem` (P-256,
 //! because browsers refuse Ed25519 certificates) serves TLS and is pinned by nodes. Both are made at the
-//! first start and stay.
+//! first start and stay; the certificate over the latter comes and goes (see [`crate::cert`]).
 
 use crate::home::{Home, HomeError, write_private};
 use hearth_shared::identity::{Digest, IdentityError, SecretKey, SecretText};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rcgen::{KeyPair, PublicKeyData as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// A key that cannot be read or made.
@@ -48,8 +46,8 @@ const MIN_TOKEN: usize = 16;
 pub struct HubKeys {
     /// Identity; signs welcomes and hub grants.
     pub identity: SecretKey,
-    /// TLS 1.3 server configuration with the P-256 key.
-    pub tls: Arc<rustls::ServerConfig>,
+    /// The P-256 key that serves TLS.
+    pub tls: KeyPair,
     /// SHA-256 of the TLS public key: what nodes pin.
     pub spki: Digest,
     /// Shared gateway token for this machine's owner.
@@ -63,13 +61,14 @@ impl HubKeys {
     /// [`KeyError`]; a damaged key is never replaced silently.
     pub fn open(home: &Home) -> Result<Self, KeyError> {
         let identity = load_or_make_key(&home.hub_key())?;
-        let (tls, spki) = open_tls(&home.tls())?;
+        let tls = load_or_make_p256(&home.tls())?;
+        let spki = spki_pin(&tls);
         let token = load_or_make_token(&home.token())?;
         Ok(Self { identity, tls, spki, token })
     }
 }
 
-fn read(path: &Path) -> Result<Option<Zeroizing<String>>, KeyError> {
+pub(crate) fn read(path: &Path) -> Result<Option<Zeroizing<String>>, KeyError> {
     let io = |source| HomeError::Io { path: path.to_path_buf(), source };
     let text = match std::fs::read_to_string(path) {
         Ok(text) => Zeroizing::new(text),
@@ -117,40 +116,28 @@ fn load_or_make_token(path: &Path) -> Result<SecretText, KeyError> {
     Ok(token)
 }
 
-fn open_tls(path: &Path) -> Result<(Arc<rustls::ServerConfig>, Digest), KeyError> {
+/// Reads a P-256 key (PKCS#8, PEM), or makes one and writes it.
+///
+/// # Errors
+/// [`KeyError`].
+pub fn load_or_make_p256(path: &Path) -> Result<KeyPair, KeyError> {
     let damaged = |why: String| KeyError::Damaged { path: path.display().to_string(), why };
-    let pem = match read(path)? {
-        Some(pem) => pem,
-        None => {
-            let pem = make_certificate().map_err(|e| damaged(e.to_string()))?;
-            write_private(path, pem.as_bytes())?;
-            pem
+    if let Some(pem) = read(path)? {
+        let key = KeyPair::from_pem(&pem).map_err(|e| damaged(e.to_string()))?;
+        if key.algorithm() != &rcgen::PKCS_ECDSA_P256_SHA256 {
+            return Err(damaged("it is no P-256 key".into()));
         }
-    };
-    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|e| damaged(e.to_string()))?;
-    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|e| damaged(e.to_string()))?;
-    let spki = hearth_shared::pin::spki_pin(&certificate).map_err(|e| damaged(e.to_string()))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| damaged(e.to_string()))?
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate], key)
-        .map_err(|e| damaged(e.to_string()))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // Tickets would let a revoked device resume; every connection proves itself anew.
-    config.send_tls13_tickets = 0;
-    Ok((Arc::new(config), spki))
+        return Ok(key);
+    }
+    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(|e| damaged(e.to_string()))?;
+    write_private(path, Zeroizing::new(key.serialize_pem()).as_bytes())?;
+    Ok(key)
 }
 
-fn make_certificate() -> Result<Zeroizing<String>, rcgen::Error> {
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
-    let names = vec!["hearth.local".to_owned(), "localhost".to_owned()];
-    let mut params = rcgen::CertificateParams::new(names)?;
-    params.distinguished_name.push(rcgen::DnType::CommonName, "Hearth hub");
-    let certificate = params.self_signed(&key)?;
-    let private = Zeroizing::new(key.serialize_pem());
-    Ok(Zeroizing::new(format!("{}{}", private.as_str(), certificate.pem())))
+/// SHA-256 of a key's public half (SPKI, DER).
+#[must_use]
+pub fn spki_pin(key: &KeyPair) -> Digest {
+    Digest::of(&key.subject_public_key_info())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! | [`nodes`] | connected nodes, what they declare, the link, readings, media |
 //! | [`devices`] | identities, pairing, tokens, scopes |
 //! | [`sessions`] | transcripts |
+//! | [`cert`] | what TLS shows to browsers: a local authority, a certificate that renews itself |
 //! | [`bus`], [`config`], [`store`], [`home`], [`keys`], [`logging`] | the ground everything stands on |
 //!
 //! A layer calls only those below it; upwards it speaks by events on the [`bus`].
@@ -21,6 +22,7 @@ pub mod actions;
 pub mod agent;
 pub mod approvals;
 pub mod bus;
+pub mod cert;
 pub mod channels;
 pub mod cli;
 pub mod config;

@@ -1,5 +1,6 @@
 //! What went wrong, what to do next, and the exit code.
 
+use crate::cert::CertError;
 use crate::config::ConfigError;
 use crate::home::HomeError;
 use crate::hub::HubError;
@@ -150,6 +151,12 @@ impl From<KeyError> for Failure {
     }
 }
 
+impl From<CertError> for Failure {
+    fn from(error: CertError) -> Self {
+        Self::failed(error.to_string(), "run `hearth doctor`")
+    }
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         Self::failed(error.to_string(), "run `hearth doctor`")
@@ -161,6 +168,7 @@ impl From<HubError> for Failure {
         match error {
             HubError::Home(e) => e.into(),
             HubError::Key(e) => e.into(),
+            HubError::Cert(e) => e.into(),
             HubError::Store(e) => e.into(),
         }
     }

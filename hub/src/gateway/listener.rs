@@ -115,7 +115,7 @@ async fn serve(gateway: Arc<Gateway>, stream: TcpStream, peer: SocketAddr, ticke
 }
 
 async fn serve_tls(stream: TcpStream, mut conn: Conn) {
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(&conn.gateway.hub.keys.tls));
+    let acceptor = tokio_rustls::TlsAcceptor::from(conn.gateway.hub.cert.tls());
     let tls = match tokio::time::timeout_at(conn.deadline, acceptor.accept(stream)).await {
         Ok(Ok(tls)) => tls,
         Ok(Err(error)) => {

@@ -5,9 +5,8 @@ use crate::cli::error::{Exit, Failure};
 use crate::home::Home;
 use crate::keys;
 use hearth_shared::identity::{Digest, SecretKey, SecretText};
-use hearth_shared::pin::{PinVerifier, spki_pin};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use hearth_shared::pin::PinVerifier;
+use rustls::pki_types::ServerName;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,10 +224,13 @@ pub async fn tls_key_fits(home: &Home) -> Result<(), Failure> {
 /// When `tls.pem` cannot be read.
 pub fn pin_of(home: &Home) -> Result<Digest, Failure> {
     let path = home.tls();
-    let damaged = |why: String| Failure::failed(format!("{}: {why}", path.display()), "run `hearth doctor`");
-    let pem = zeroize::Zeroizing::new(std::fs::read(&path).map_err(|e| damaged(e.to_string()))?);
-    let certificate = CertificateDer::from_pem_slice(&pem).map_err(|e| damaged(e.to_string()))?;
-    spki_pin(&certificate).map_err(|e| damaged(e.to_string()))
+    if !path.exists() {
+        return Err(Failure::failed(
+            format!("{}: there is no such file", path.display()),
+            "run `hearth doctor`",
+        ));
+    }
+    Ok(keys::spki_pin(&keys::load_or_make_p256(&path)?))
 }
 
 /// Where a listening address is reached from this machine.

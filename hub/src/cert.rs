@@ -25,6 +25,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SigningKey};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -66,6 +67,8 @@ pub struct Certificates {
     home: Home,
     keys: Arc<HubKeys>,
     gateway: GatewayConfig,
+    /// Every name this hub is known by, whether the authority may vouch for it or not.
+    host_names: Vec<String>,
     signing: Arc<dyn SigningKey>,
     state: Mutex<State>,
     shown: Arc<Shown>,
@@ -104,6 +107,13 @@ pub struct AuthorityView {
 }
 
 impl AuthorityView {
+    /// The one in a home's `authority.pem`; `None` when there is none.
+    #[must_use]
+    pub fn read(path: &Path) -> Option<Self> {
+        let der = CertificateDer::from_pem_file(path).ok()?;
+        Some(Self { name: authority::name_in(&der)?, der })
+    }
+
     /// SHA-256 of the certificate in the form that phones and browsers show: `AB:CD:…`.
     #[must_use]
     pub fn fingerprint(&self) -> String {
@@ -141,8 +151,8 @@ impl Certificates {
     pub fn open(home: &Home, keys: Arc<HubKeys>, gateway: &GatewayConfig) -> Result<Arc<Self>, CertError> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(keys.tls.serialize_der()));
         let signing = any_ecdsa_type(&key)?;
-        let authority =
-            Authority::open(&home.authority(), &names::host_names(gateway, keys.identity.device_id()))?;
+        let host_names = names::host_names(gateway, keys.identity.device_id());
+        let authority = Authority::open(&home.authority(), &host_names)?;
         let (certificate, served) = current(home, &keys, gateway, &authority)?;
         let certified = CertifiedKey::new(vec![certificate], Arc::clone(&signing));
         let shown = Arc::new(Shown(RwLock::new(Arc::new(certified))));
@@ -158,6 +168,7 @@ impl Certificates {
             home: home.clone(),
             keys,
             gateway: gateway.clone(),
+            host_names,
             signing,
             state: Mutex::new(State { authority, served }),
             shown,
@@ -173,6 +184,12 @@ impl Certificates {
     #[must_use]
     pub fn tls(&self) -> Arc<rustls::ServerConfig> {
         Arc::clone(&self.tls)
+    }
+
+    /// Every name this hub is known by, lower case.
+    #[must_use]
+    pub fn host_names(&self) -> &[String] {
+        &self.host_names
     }
 
     /// The certificate that is shown now.
@@ -211,8 +228,7 @@ impl Certificates {
     pub fn renew(&self, authority: bool) -> Result<(), CertError> {
         let mut state = self.lock();
         if authority {
-            let host_names = names::host_names(&self.gateway, self.keys.identity.device_id());
-            state.authority = Authority::make(&self.home.authority(), &host_names)?;
+            state.authority = Authority::make(&self.home.authority(), &self.host_names)?;
         }
         let (certificate, served) = issue(&self.home, &self.keys, &self.gateway, &state.authority)?;
         self.show(certificate);

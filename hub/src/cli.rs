@@ -17,6 +17,7 @@ mod approver;
 mod approver_home;
 mod audit;
 mod backup;
+mod cert;
 mod chat;
 mod completions;
 mod config;
@@ -83,6 +84,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Let a device in: a setup code, a picture of it, and who knocks
     Pair(pair::Arguments),
+    /// The certificate for browsers and phones: show, hand out, renew
+    Cert(cert::Arguments),
     /// Show how the hub and its nodes are, and what should be looked at
     Status(status::Arguments),
     /// Look for faults, layer by layer; works with the hub stopped too
@@ -149,6 +152,7 @@ fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Chat(arguments) => chat::run(&arguments, context),
         Command::Demo(arguments) => demo::run(&arguments, context),
         Command::Pair(arguments) => pair::run(&arguments, context),
+        Command::Cert(arguments) => cert::run(&arguments, context),
         Command::Status(arguments) => status::run(&arguments, context),
         Command::Doctor(arguments) => doctor::run(&arguments, context),
         Command::Devices(arguments) => devices::run(&arguments, context),

@@ -94,7 +94,7 @@ impl Authority {
 
     /// Its name, as phones list it.
     pub(super) fn name(&self) -> String {
-        name_of(&self.key)
+        name_of(&self.key.subject_public_key_info())
     }
 
     /// A certificate over a key for host names and addresses. Every one must be one that the authority may vouch for.
@@ -162,7 +162,7 @@ pub(super) fn names_host(certificate: &CertificateDer<'_>, host: &str) -> bool {
 fn params_of(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name_of(key));
+    params.distinguished_name.push(DnType::CommonName, name_of(&key.subject_public_key_info()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params.not_before = date_time_ymd(YEARS.0, 1, 1);
@@ -170,9 +170,15 @@ fn params_of(key: &KeyPair) -> CertificateParams {
     params
 }
 
+/// The name of the authority that a certificate is of.
+pub(super) fn name_in(certificate: &CertificateDer<'_>) -> Option<String> {
+    let parsed = EndEntityCert::try_from(certificate).ok()?;
+    Some(name_of(parsed.subject_public_key_info().as_ref()))
+}
+
 /// Two hubs in one house are told apart by their authorities' keys.
-fn name_of(key: &KeyPair) -> String {
-    let id = Digest::of(&key.subject_public_key_info()).to_string();
+fn name_of(spki: &[u8]) -> String {
+    let id = Digest::of(spki).to_string();
     format!("Hearth authority {} {}", &id[..4], &id[4..8])
 }
 

@@ -208,13 +208,13 @@ fn show(window: &Value, bound: &[SocketAddr], context: &Context) -> Result<(), F
 }
 
 /// The code as a picture of half blocks; `None` when it is too long for one.
-fn qr(code: &str) -> Option<String> {
+pub(super) fn qr(code: &str) -> Option<String> {
     let qr = qrcode::QrCode::with_error_correction_level(code, qrcode::EcLevel::L).ok()?;
     Some(qr.render::<qrcode::render::unicode::Dense1x2>().quiet_zone(true).build() + "\n")
 }
 
 /// Black on white whatever the terminal's colours are: phones do not read it the other way round.
-fn on_white(qr: &str) -> String {
+pub(super) fn on_white(qr: &str) -> String {
     qr.lines().map(|line| format!("\x1b[30;107m{line}\x1b[0m\n")).collect()
 }
 

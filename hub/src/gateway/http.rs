@@ -1,7 +1,8 @@
-//! HTTP on the gateway's port: who may ask at all, three small routes, and the upgrades.
+//! HTTP on the gateway's port: who may ask at all, small routes, and the upgrades.
 
 mod guard;
 mod media;
+mod trust;
 
 use super::Gateway;
 use super::admission::Ticket;
@@ -78,6 +79,7 @@ fn routes(conn: Conn) -> Router {
         .route("/healthz", get(|| async { json_response(StatusCode::OK, &json!({ "ok": true })) }))
         .route("/readyz", get(ready))
         .route("/media/{id}", get(media::serve))
+        .merge(trust::routes())
         .fallback(|| async {
             json_response(StatusCode::NOT_FOUND, &error_body("not_found", "there is nothing here"))
         })

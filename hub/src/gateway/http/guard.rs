@@ -102,9 +102,7 @@ fn known_host(host: &str, conn: &Conn) -> Option<Known> {
     if bare.eq_ignore_ascii_case("localhost") {
         return Some(Known::Loopback);
     }
-    let config = &conn.gateway.hub.config.gateway;
-    let own = config.name.iter().flat_map(|name| [name.clone(), format!("{name}.local")]);
-    own.chain(config.hosts.iter().cloned()).any(|n| n.eq_ignore_ascii_case(bare)).then_some(Known::Other)
+    conn.gateway.hub.cert.host_names().iter().any(|n| n.eq_ignore_ascii_case(bare)).then_some(Known::Other)
 }
 
 /// Exact scheme, host and port; the default port may be left out on either side.

@@ -2,6 +2,7 @@
 //! approvers, what is kept.
 
 mod audit;
+mod cert;
 mod pairing;
 mod people;
 mod readings;
@@ -21,6 +22,8 @@ pub(super) const METHODS: &[Method] = &[
     readings::SERIES,
     readings::SENSORS,
     readings::USAGE,
+    cert::STATUS,
+    cert::RENEW,
     people::KNOWN,
     people::ADD,
     people::REMOVE,

@@ -106,10 +106,27 @@ fn reachable(gateway: &Gateway) -> Vec<String> {
         all.extend(hosts.iter().map(|h| format!("{h}:{port}")));
     }
     // What only this machine reaches comes last.
-    all.sort_by_key(|a| a.starts_with("127.") || a.starts_with("[::1]"));
+    all.sort_by_key(|a| is_local(a));
     all.dedup();
     all.truncate(MAX_ADDRESSES);
     all
+}
+
+/// Where other machines reach this hub; empty when only this one can.
+pub(super) fn network_addresses(gateway: &Gateway) -> Vec<String> {
+    if gateway.addresses.iter().all(|a| a.ip().is_loopback()) {
+        return Vec::new();
+    }
+    let port = gateway.addresses.first().map_or(0, SocketAddr::port);
+    let mut all = reachable(gateway);
+    all.retain(|a| !is_local(a));
+    all.push(format!("{}:{port}", crate::cert::names::LOCAL_NAME));
+    all
+}
+
+/// Whether `host:port` is on loopback.
+fn is_local(address: &str) -> bool {
+    address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_loopback())
 }
 
 /// This machine's address towards the network: connecting a UDP socket sends nothing, but makes the system

@@ -1,0 +1,75 @@
+//! `/trust`: the page that leads through trusting the hub's authority, and the files to install.
+//!
+//! All of it is public: whoever opens it has no secret yet, and a certificate is none.
+
+use super::{Conn, json_response};
+use crate::cert::profile;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use axum::http::{Response, StatusCode};
+use axum::routing::get;
+use serde_json::json;
+
+/// What the page may load: its own two files and the description.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+     require-trusted-types-for 'script'; trusted-types 'none'";
+
+pub(super) fn routes() -> Router<Conn> {
+    Router::new()
+        .route("/trust", get(|| async { page() }))
+        .route(
+            "/trust.css",
+            get(|| async { file("text/css; charset=utf-8", include_str!("../../../web/trust.css")) }),
+        )
+        .route(
+            "/trust.js",
+            get(|| async { file("text/javascript; charset=utf-8", include_str!("../../../web/trust.js")) }),
+        )
+        .route("/trust/authority.json", get(describe))
+        .route("/trust/hearth-authority.crt", get(certificate))
+        .route("/trust/hearth-authority.mobileconfig", get(mobileconfig))
+}
+
+fn file(mime: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(mime));
+    response
+}
+
+fn page() -> Response<Body> {
+    let mut response = file("text/html; charset=utf-8", include_str!("../../../web/trust.html"));
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    response
+}
+
+async fn describe(State(conn): State<Conn>) -> Response<Body> {
+    let cert = &conn.gateway.hub.cert;
+    let authority = cert.authority();
+    // What only this machine reaches is of no use to the device that asks.
+    let names: Vec<String> =
+        cert.served().names.into_iter().filter(|n| n != "localhost" && !n.starts_with("127.")).collect();
+    let body = json!({ "name": authority.name, "fingerprint": authority.fingerprint(), "names": names });
+    json_response(StatusCode::OK, &body)
+}
+
+async fn certificate(State(conn): State<Conn>) -> Response<Body> {
+    let der = conn.gateway.hub.cert.authority().der;
+    // The type that makes Android and Windows offer to install it.
+    download("application/x-x509-ca-cert", "attachment; filename=\"hearth-authority.crt\"", der.to_vec())
+}
+
+async fn mobileconfig(State(conn): State<Conn>) -> Response<Body> {
+    let authority = conn.gateway.hub.cert.authority();
+    let text = profile::mobileconfig(&authority.name, &authority.der);
+    // Safari installs it only when it is shown, not when it is saved.
+    download("application/x-apple-aspen-config", "inline; filename=\"hearth-authority.mobileconfig\"", text)
+}
+
+fn download(mime: &'static str, disposition: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = file(mime, body);
+    response.headers_mut().insert(CONTENT_DISPOSITION, HeaderValue::from_static(disposition));
+    response
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this crate is tests")]
 
 mod approval;
+mod cert;
 mod cli;
 mod crash;
 mod demo;

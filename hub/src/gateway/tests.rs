@@ -417,3 +417,30 @@ async fn agent_answers_twice_with_one_id_and_the_run_can_be_waited_for() {
     let error = owner.call("agent.wait", json!({ "runId": "none" })).await.unwrap_err();
     assert_eq!(error["code"], "INVALID_REQUEST");
 }
+
+#[tokio::test]
+async fn the_page_about_trust_is_public_and_strict() {
+    let rig = Rig::start().await;
+    let ask = async |path: &str| http(&rig, get(path, "localhost", "")).await;
+    let (status, page) = ask("/trust").await;
+    assert_eq!(status, 200);
+    let policy = page.lines().find(|l| l.starts_with("content-security-policy: ")).unwrap();
+    assert!(policy.contains("default-src 'none'") && policy.contains("require-trusted-types-for 'script'"));
+    assert!(!policy.contains("unsafe"), "{policy}");
+    let (_, body) = page.split_once("\r\n\r\n").unwrap();
+    assert!(!body.contains("style=") && !body.contains("onclick") && !body.contains("//cdn"));
+    for file in ["/trust.css", "/trust.js"] {
+        assert!(body.contains(file));
+        assert_eq!(ask(file).await.0, 200, "{file}");
+    }
+    let authority = rig.hub.cert.authority();
+    let (_, described) = ask("/trust/authority.json").await;
+    assert!(described.contains(&authority.fingerprint()) && described.contains("hearth.local"));
+    assert!(!described.contains("127.0.0.1"));
+    let (_, profile) = ask("/trust/hearth-authority.mobileconfig").await;
+    assert!(profile.contains("content-type: application/x-apple-aspen-config"));
+    assert!(profile.contains("com.apple.security.root") && !profile.contains("PRIVATE"));
+    let (_, certificate) = ask("/trust/hearth-authority.crt").await;
+    assert!(certificate.contains("content-type: application/x-x509-ca-cert"));
+    assert_eq!(http(&rig, get("/trust", "hearth.local", "")).await.0, 200, "known by that name");
+}

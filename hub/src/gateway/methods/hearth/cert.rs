@@ -3,8 +3,7 @@
 use crate::cert::CertError;
 use crate::devices::Scope;
 use crate::gateway::Gateway;
-use crate::gateway::answer::Outward as _;
-use crate::gateway::answer::{Answer, forbidden, unavailable};
+use crate::gateway::answer::{Answer, Outward as _, forbidden, unavailable};
 use crate::gateway::methods::{Access, Call, Method, NoParams, method};
 use crate::store::StoreError;
 use schemars::JsonSchema;
@@ -40,16 +39,17 @@ struct Status {
 fn describe(gateway: &Gateway) -> Status {
     let cert = &gateway.hub.cert;
     let (authority, served) = (cert.authority(), cert.served());
+    let mut addresses = super::pairing::network_addresses(gateway);
+    // Those that stay without a warning first.
+    addresses
+        .sort_by_key(|a| !a.rsplit_once(':').is_some_and(|(host, _)| served.names.iter().any(|n| n == host)));
     Status {
         fingerprint: authority.fingerprint(),
         authority: authority.name,
+        pages: addresses.iter().map(|address| format!("https://{address}/trust")).collect(),
         names: served.names,
         left_out: served.left_out,
         expires_at_ms: served.expires_ms,
-        pages: super::pairing::network_addresses(gateway)
-            .iter()
-            .map(|address| format!("https://{address}/trust"))
-            .collect(),
     }
 }
 

@@ -3,7 +3,8 @@
 //! ```text
 //! TCP ──► [listener] first byte ──► TLS (0x16) ──┐
 //!                        └──► plain, loopback only ┴──► [http] Host, Origin, forwarding headers
-//!                                                          ├──► /healthz, /readyz, /media/<id>
+//!                                                          ├──► /healthz, /readyz, /media/<id>, /trust
+//!                                                          ├──► POST /stream ──► [handshake], as below
 //!                                                          ├──► upgrade on /link ──► nodes (postcard)
 //!                                                          └──► any other upgrade ──► [handshake]
 //!                                                                   └──► [session] ──► [methods]
@@ -38,6 +39,7 @@ use crate::hub::Hub;
 use admission::Admission;
 use clients::Clients;
 use hearth_shared::identity::{IdentityError, random};
+use http::stream::Streams;
 use presence::Presence;
 use rate::{AuthLimits, RequestLimits};
 use std::net::SocketAddr;
@@ -71,6 +73,8 @@ pub struct Gateway {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) clients: Clients,
+    /// Sessions over HTTP.
+    pub(crate) streams: Streams,
     pub(crate) presence: Presence,
     pub(crate) auth_limits: AuthLimits,
     pub(crate) request_limits: RequestLimits,
@@ -101,6 +105,7 @@ impl Gateway {
             addresses: listeners.addresses().to_vec(),
             admission: Admission::new(hub.config.gateway.max_connections),
             clients: Clients::default(),
+            streams: Streams::default(),
             presence: Presence::default(),
             auth_limits: AuthLimits::default(),
             request_limits: RequestLimits::new(hub.config.gateway.requests_per_second),

@@ -24,7 +24,7 @@ use super::params as method_params;
 use super::session::close_frame;
 use super::uuid;
 use crate::store::now_ms;
-use futures_util::{SinkExt as _, StreamExt as _};
+use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
 use hearth_shared::connect::Role;
 use hearth_shared::frame::{
     ErrorShape, EventFrame, Frame, MIN_NODE_PROTOCOL, PROTOCOL, Request, Response, close,
@@ -73,7 +73,7 @@ pub(crate) struct NodeClaims {
     pub(crate) commands: Vec<String>,
 }
 
-/// Runs the handshake. `None` when the client was refused or went away; it has been told.
+/// Runs the handshake of a WebSocket. `None` when the client was refused or went away; it has been told.
 pub(super) async fn run<S>(
     stream: S,
     conn: &Conn,
@@ -85,24 +85,33 @@ where
     let config = websocket_config(MAX_PREAUTH_FRAME);
     let mut socket =
         WebSocketStream::from_raw_socket(FrameGate::new(stream), Side::Server, Some(config)).await;
-    let outcome = tokio::time::timeout_at(conn.deadline, negotiate(&mut socket, conn, local_trust)).await;
-    let admitted = match outcome {
-        Ok(Ok(admitted)) => admitted,
-        Ok(Err(End::Gone)) => return None,
-        Ok(Err(End::Close(code, reason))) => {
-            let _ = tokio::time::timeout(REFUSAL_GRACE, farewell(&mut socket, code, &reason)).await;
-            return None;
-        }
-        Err(_) => {
-            let goodbye = farewell(&mut socket, close::POLICY, "handshake timeout");
-            let _ = tokio::time::timeout(REFUSAL_GRACE, goodbye).await;
-            return None;
-        }
-    };
+    let admitted = settle(&mut socket, conn, local_trust).await?;
     // Nothing is left in the first instance's buffer; see `frame_gate`.
     let stream = socket.into_inner().into_inner();
     let config = websocket_config(MAX_PAYLOAD);
     Some((WebSocketStream::from_raw_socket(stream, Side::Server, Some(config)).await, admitted))
+}
+
+/// Whatever carries messages both ways.
+pub(super) trait Carrier:
+    Stream<Item = Result<Message, WsError>> + Sink<Message, Error = WsError> + Unpin
+{
+}
+
+impl<T> Carrier for T where T: Stream<Item = Result<Message, WsError>> + Sink<Message, Error = WsError> + Unpin
+{}
+
+/// The handshake over any carrier. `None` when the client was refused or went away; it has been told.
+pub(super) async fn settle<T: Carrier>(socket: &mut T, conn: &Conn, local_trust: bool) -> Option<Admitted> {
+    let outcome = tokio::time::timeout_at(conn.deadline, negotiate(socket, conn, local_trust)).await;
+    let (code, reason) = match outcome {
+        Ok(Ok(admitted)) => return Some(admitted),
+        Ok(Err(End::Gone)) => return None,
+        Ok(Err(End::Close(code, reason))) => (code, reason),
+        Err(_) => (close::POLICY, "handshake timeout".into()),
+    };
+    let _ = tokio::time::timeout(REFUSAL_GRACE, farewell(socket, code, &reason)).await;
+    None
 }
 
 /// How a handshake ends without a client.
@@ -125,24 +134,14 @@ impl From<WsError> for End {
     }
 }
 
-async fn farewell<S>(socket: &mut WebSocketStream<FrameGate<S>>, code: u16, reason: &str)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+async fn farewell<T: Carrier>(socket: &mut T, code: u16, reason: &str) {
     if socket.send(close_frame(code, reason)).await.is_ok() {
         // Reading on until the peer has answered, so that its last frames do not reset the connection.
         while let Some(Ok(_)) = socket.next().await {}
     }
 }
 
-async fn negotiate<S>(
-    socket: &mut WebSocketStream<FrameGate<S>>,
-    conn: &Conn,
-    local_trust: bool,
-) -> Result<Admitted, End>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+async fn negotiate<T: Carrier>(socket: &mut T, conn: &Conn, local_trust: bool) -> Result<Admitted, End> {
     let nonce = uuid().map_err(|_| End::Gone)?;
     let challenge = Frame::Event(EventFrame {
         event: "connect.challenge".into(),
@@ -175,10 +174,7 @@ fn text(frame: &Frame) -> Message {
 }
 
 /// The first message must be a request; pings may come before it.
-async fn first_request<S>(socket: &mut WebSocketStream<FrameGate<S>>) -> Result<Request, End>
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+async fn first_request<T: Carrier>(socket: &mut T) -> Result<Request, End> {
     loop {
         match socket.next().await.ok_or(End::Gone)?? {
             Message::Text(text) => {

@@ -2,6 +2,7 @@
 
 mod guard;
 mod media;
+pub(crate) mod stream;
 mod trust;
 
 use super::Gateway;
@@ -26,6 +27,7 @@ use serde_json::json;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
@@ -51,6 +53,8 @@ pub(crate) struct Conn {
     pub(crate) ticket: Arc<Ticket>,
     /// Until then it must have authenticated.
     pub(crate) deadline: Instant,
+    /// Its answer is a session ([`stream`]): it ends with that, not by its age.
+    pub(crate) streaming: Arc<AtomicBool>,
 }
 
 /// Serves HTTP/1.1 on a stream; ends when it is upgraded or closed.
@@ -58,7 +62,7 @@ pub(super) async fn serve<S>(stream: S, conn: Conn)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let peer = conn.peer;
+    let (peer, streaming) = (conn.peer, Arc::clone(&conn.streaming));
     let routes = TowerToHyperService::new(routes(conn.clone()));
     let service = service_fn(move |request| answer(request, conn.clone(), routes.clone()));
     let connection = hyper::server::conn::http1::Builder::new()
@@ -69,7 +73,13 @@ where
         .half_close(false)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
-    if let Ok(Err(error)) = tokio::time::timeout(HTTP_LIFETIME, connection).await {
+    let mut connection = std::pin::pin!(connection);
+    let mut ended = tokio::time::timeout(HTTP_LIFETIME, connection.as_mut()).await;
+    if ended.is_err() && streaming.load(Ordering::Relaxed) {
+        connection.as_mut().graceful_shutdown();
+        ended = Ok(connection.await);
+    }
+    if let Ok(Err(error)) = ended {
         tracing::debug!(%peer, %error, "HTTP connection");
     }
 }
@@ -80,6 +90,7 @@ fn routes(conn: Conn) -> Router {
         .route("/readyz", get(ready))
         .route("/media/{id}", get(media::serve))
         .merge(trust::routes())
+        .merge(stream::routes())
         .fallback(|| async {
             json_response(StatusCode::NOT_FOUND, &error_body("not_found", "there is nothing here"))
         })
@@ -104,7 +115,9 @@ async fn answer(
     };
     let response = if is_upgrade(request.headers()) {
         hang_up(upgrade(request, conn, &origin))
-    } else if request.method() != Method::GET && request.method() != Method::HEAD {
+    } else if is_mutation(request.method())
+        && !(request.method() == Method::POST && stream::takes(request.uri().path()))
+    {
         json_response(
             StatusCode::METHOD_NOT_ALLOWED,
             &error_body("method_not_allowed", "only GET works here"),
@@ -152,6 +165,10 @@ pub(super) fn json_response(status: StatusCode, body: &serde_json::Value) -> Res
 
 pub(super) fn error_body(kind: &str, message: &str) -> serde_json::Value {
     json!({ "error": { "type": kind, "message": message } })
+}
+
+fn is_mutation(method: &Method) -> bool {
+    method != Method::GET && method != Method::HEAD
 }
 
 fn is_upgrade(headers: &HeaderMap) -> bool {

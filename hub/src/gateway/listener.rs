@@ -2,12 +2,14 @@
 
 use super::admission::Ticket;
 use super::http::{self, Conn};
+use super::session::CLOSE_GRACE;
 use super::{Gateway, GatewayError};
 use crate::config::GatewayConfig;
 use hearth_shared::connect::EXPORTER_LABEL;
 use hearth_shared::limits::HANDSHAKE_TIMEOUT_MS;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -81,6 +83,7 @@ async fn accept(gateway: Arc<Gateway>, socket: TcpListener) {
 /// Serves one connection up to its upgrade, and all of it when it stays plain HTTP.
 async fn serve(gateway: Arc<Gateway>, stream: TcpStream, peer: SocketAddr, ticket: Arc<Ticket>) {
     let deadline = Instant::now() + Duration::from_millis(HANDSHAKE_TIMEOUT_MS);
+    let streaming = Arc::new(AtomicBool::new(false));
     let work = async {
         if stream.set_nodelay(true).is_err() {
             return;
@@ -98,6 +101,7 @@ async fn serve(gateway: Arc<Gateway>, stream: TcpStream, peer: SocketAddr, ticke
             exporter: None,
             ticket: Arc::clone(&ticket),
             deadline,
+            streaming: Arc::clone(&streaming),
         };
         if first[0] == TLS_HANDSHAKE {
             serve_tls(stream, conn).await;
@@ -109,8 +113,16 @@ async fn serve(gateway: Arc<Gateway>, stream: TcpStream, peer: SocketAddr, ticke
     };
     tokio::select! {
         () = ticket.dropped() => tracing::debug!(%peer, "dropped to make room for a newer connection"),
-        () = gateway.stop.cancelled() => {}
+        () = stopped(&gateway, &streaming) => {}
         () = work => {}
+    }
+}
+
+/// Resolves when the gateway stops; a session over HTTP is given the time to say so.
+async fn stopped(gateway: &Gateway, streaming: &AtomicBool) {
+    gateway.stop.cancelled().await;
+    if streaming.load(Ordering::Relaxed) {
+        tokio::time::sleep(CLOSE_GRACE * 2).await;
     }
 }
 

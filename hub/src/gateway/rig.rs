@@ -136,6 +136,18 @@ impl Peer {
     }
 
     pub(crate) fn sign(&self, params: &mut Value, key: &SecretKey, version: JsonProofVersion) {
+        Self::sign_with(params, key, version, &json!({ "nonce": self.nonce, "ts": self.ts }));
+    }
+
+    /// Signs for a challenge that was taken elsewhere.
+    pub(crate) fn sign_with(
+        params: &mut Value,
+        key: &SecretKey,
+        version: JsonProofVersion,
+        challenge: &Value,
+    ) {
+        let nonce = challenge["nonce"].as_str().unwrap();
+        let ts = challenge["ts"].as_i64().unwrap();
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
         let scopes: Vec<String> = params["scopes"].as_array().unwrap().iter().map(text).collect();
         let auth = &params["auth"];
@@ -152,16 +164,16 @@ impl Peer {
             client_mode: &text(&client["mode"]),
             role: &text(&params["role"]),
             scopes: &scopes,
-            signed_at_ms: self.ts,
+            signed_at_ms: ts,
             token: &token,
-            nonce: &self.nonce,
+            nonce,
             platform: &text(&client["platform"]),
             device_family: &text(&client["deviceFamily"]),
         };
         let signature = key.sign(proof.payload(version).as_bytes());
         params["device"] = json!({
             "id": id, "publicKey": key.public().to_base64url(), "signature": signature.to_string(),
-            "signedAt": self.ts, "nonce": self.nonce,
+            "signedAt": ts, "nonce": nonce,
         });
     }
 

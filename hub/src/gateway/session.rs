@@ -11,7 +11,7 @@ pub(crate) use outbound::{Outbound, OutboundQueue};
 use super::Gateway;
 use super::answer::{invalid, unavailable};
 use super::clients::Client;
-use super::handshake::Admitted;
+use super::handshake::{Admitted, Carrier};
 use super::json_node;
 use super::methods::{self, Call};
 use crate::bus::Event;
@@ -22,9 +22,7 @@ use hearth_shared::frame::{Frame, Request, close};
 use hearth_shared::limits::LIVENESS_TIMEOUT_MS;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
-use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 
@@ -45,9 +43,9 @@ pub(crate) fn close_frame(code: u16, reason: &str) -> Message {
 }
 
 /// Serves a client until it ends.
-pub(super) async fn run<S>(gateway: Arc<Gateway>, socket: WebSocketStream<S>, admitted: Admitted)
+pub(super) async fn run<T>(gateway: Arc<Gateway>, socket: T, admitted: Admitted)
 where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    T: Carrier + Send + 'static,
 {
     let Admitted { client, outbound, node } = admitted;
     let (sink, stream) = socket.split();
@@ -120,14 +118,11 @@ async fn announce(gateway: &Gateway, client: &Client) {
 }
 
 /// Reads until the end; gives the reason for the device's record.
-async fn read<S>(
+async fn read<T: Carrier>(
     gateway: &Arc<Gateway>,
     client: &Arc<Client>,
-    mut stream: SplitStream<WebSocketStream<S>>,
-) -> &'static str
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
+    mut stream: SplitStream<T>,
+) -> &'static str {
     // Dropping the set aborts what still runs: a caller who leaves withdraws his requests.
     let mut running = JoinSet::new();
     let mut closing = std::pin::pin!(client.outbound.closed());

@@ -1,11 +1,11 @@
 //! Who may ask: Host, Origin, and the headers of proxies.
 //!
 //! A web page in the owner's browser can reach 127.0.0.1, and a name it controls can be made to resolve
-//! there. So the Host must be one this hub is known by, and an upgrade that a page makes (it cannot hide
-//! its Origin) must come from the hub's own page. What came through a proxy may come from anywhere and is
+//! there. So the Host must be one this hub is known by, and an upgrade or a POST that a page makes (it cannot
+//! hide its Origin) must come from the hub's own page. What came through a proxy may come from anywhere and is
 //! never taken for local.
 
-use super::{Conn, error_body, is_upgrade, json_response};
+use super::{Conn, error_body, is_mutation, is_upgrade, json_response};
 use axum::body::Body;
 use axum::http::header::{HOST, HeaderMap, HeaderName, ORIGIN};
 use axum::http::uri::Authority;
@@ -45,7 +45,9 @@ pub(crate) fn check<B>(request: &Request<B>, conn: &Conn) -> Result<Origin, Box<
     let headers = request.headers();
     let upgrade = is_upgrade(headers);
     let forwarded = FORWARDING.iter().any(|name| headers.contains_key(HeaderName::from_static(name)));
-    if upgrade && forwarded {
+    // What opens or feeds a session: a socket, or a request that changes something.
+    let session = upgrade || is_mutation(request.method());
+    if session && forwarded {
         let message = "forwarding headers are not accepted: connect to the hub directly";
         return refuse(StatusCode::FORBIDDEN, "proxy_attribution_required", message);
     }
@@ -61,7 +63,7 @@ pub(crate) fn check<B>(request: &Request<B>, conn: &Conn) -> Result<Origin, Box<
         return refuse(StatusCode::MISDIRECTED_REQUEST, "host_not_allowed", message);
     };
     let origin = headers.get(ORIGIN);
-    if let (true, Some(origin)) = (upgrade, origin) {
+    if let (true, Some(origin)) = (session, origin) {
         let scheme = if conn.exporter.is_some() { "https" } else { "http" };
         if !origin.to_str().is_ok_and(|o| same_origin(o, scheme, &host)) {
             let message = "a page of another origin may not connect";

@@ -27,6 +27,7 @@ mod doctor;
 mod logs;
 mod man;
 mod nodes;
+mod page;
 mod pair;
 mod readings;
 mod run;
@@ -86,6 +87,8 @@ enum Command {
     Pair(pair::Arguments),
     /// The certificate for browsers and phones: show, hand out, renew
     Cert(cert::Arguments),
+    /// Let a browser in: a link that works once, and a picture of it for a phone
+    Page(page::Arguments),
     /// Show how the hub and its nodes are, and what should be looked at
     Status(status::Arguments),
     /// Look for faults, layer by layer; works with the hub stopped too
@@ -153,6 +156,7 @@ fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Demo(arguments) => demo::run(&arguments, context),
         Command::Pair(arguments) => pair::run(&arguments, context),
         Command::Cert(arguments) => cert::run(&arguments, context),
+        Command::Page(arguments) => page::run(&arguments, context),
         Command::Status(arguments) => status::run(&arguments, context),
         Command::Doctor(arguments) => doctor::run(&arguments, context),
         Command::Devices(arguments) => devices::run(&arguments, context),

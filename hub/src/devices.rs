@@ -203,7 +203,9 @@ pub enum DeviceError {
     #[error("{0} devices wait already; approve or reject one with `hearth devices`")]
     TooMany(usize),
     /// Unknown, used or expired code.
-    #[error("the setup code is unknown, used or expired; make a new one with `hearth pair`")]
+    #[error(
+        "the setup code is unknown, used or expired; make a new one with `hearth pair` (for a page: `hearth page`)"
+    )]
     BadCode,
     /// Paired for the other protocol.
     #[error("the device is paired for the other protocol; remove it first")]
@@ -219,6 +221,9 @@ pub enum DeviceError {
     /// Too many codes of this window wait to be used.
     #[error("{0} setup codes of this window are not used yet; use one, or wait until the window closes")]
     TooManyCodes(usize),
+    /// Too many links for pages wait to be used.
+    #[error("{0} links for pages are not used yet; open one of them, or wait until they end")]
+    TooManyLinks(usize),
     /// A hub's key is no person's.
     #[error("the hub's own key is no person's approver")]
     NotAPerson,
@@ -234,6 +239,15 @@ pub struct PairingWindow {
     pub code: SecretText,
     /// What is in it.
     pub contents: SetupCode,
+    /// Unix milliseconds.
+    pub expires_ms: u64,
+}
+
+/// The secret of a one-time link that lets a page in.
+#[derive(Debug, Clone)]
+pub struct PageLink {
+    /// To be put into the link's fragment.
+    pub secret: hearth_shared::pairing::CodeSecret,
     /// Unix milliseconds.
     pub expires_ms: u64,
 }

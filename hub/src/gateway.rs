@@ -3,7 +3,7 @@
 //! ```text
 //! TCP ──► [listener] first byte ──► TLS (0x16) ──┐
 //!                        └──► plain, loopback only ┴──► [http] Host, Origin, forwarding headers
-//!                                                          ├──► /healthz, /readyz, /media/<id>, /trust
+//!                                                          ├──► /healthz, /readyz, /media/<id>, /trust, files of the page
 //!                                                          ├──► POST /stream ──► [handshake], as below
 //!                                                          ├──► upgrade on /link ──► nodes (postcard)
 //!                                                          └──► any other upgrade ──► [handshake]

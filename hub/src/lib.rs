@@ -5,6 +5,7 @@
 //! | folder | what happens there |
 //! | --- | --- |
 //! | [`gateway`] | sockets: TLS, HTTP, the handshake, JSON methods, the upgrade to the node link |
+//! | [`web`] | the web page's files, embedded |
 //! | [`channels`] | how people write: traits, the terminal chat |
 //! | [`routing`] | the door, chat commands, session keys |
 //! | [`agent`] | lanes, runs: intents, the tool loop with a model |
@@ -36,3 +37,4 @@ pub mod nodes;
 pub mod routing;
 pub mod sessions;
 pub mod store;
+pub mod web;

@@ -62,6 +62,8 @@ pub const MAX_TIMEOUT_MS: u64 = 30 * 60_000;
 
 /// Pairing window of `hearth pair` by default.
 pub const PAIRING_WINDOW_MS: u64 = 10 * 60_000;
+/// A link that lets a page in, by default.
+pub const PAGE_LINK_MS: u64 = 10 * 60_000;
 /// Knocks that may wait in an open window.
 pub const MAX_PENDING_PAIRINGS: usize = 3;
 /// A device or node name, in characters; longer ones are cut.

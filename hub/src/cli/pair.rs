@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 }
 
 /// Seconds from `90s`, `10m`, `1h` or plain seconds.
-fn parse_ttl(text: &str) -> Result<u64, String> {
+pub(super) fn parse_ttl(text: &str) -> Result<u64, String> {
     let (number, unit) = match text.find(|c: char| !c.is_ascii_digit()) {
         Some(at) => text.split_at(at),
         None => (text, "s"),

@@ -2,13 +2,14 @@
 
 use super::waiting::{Desk, Desked, Settled};
 use super::{
-    Device, DeviceError, DeviceState, Devices, Knocked, LinkKind, PairingWindow, PendingDevice, WindowStatus,
-    records,
+    Device, DeviceError, DeviceState, Devices, Knocked, LinkKind, PageLink, PairingWindow, PendingDevice,
+    Scope, WindowStatus, records,
 };
 use crate::approvals::audit::Audit;
 use crate::bus::Event;
 use crate::store::{StoreError, now_ms};
 use hearth_shared::approver::{Approver, ApproverKind};
+use hearth_shared::connect::Role;
 use hearth_shared::identity::{DeviceId, display_safe, random};
 use hearth_shared::limits::MAX_NAME_CHARS;
 use hearth_shared::pairing::{CodeSecret, SetupCode};
@@ -139,6 +140,7 @@ impl Devices {
         let window = self.desk().window().map(|w| w.id);
         let digest = secret.digest();
         let name = asks.name.clone();
+        let link = asks.role == Role::Operator;
         let used = self
             .store
             .write(move |t| {
@@ -148,16 +150,23 @@ impl Devices {
                     return Ok(CodeUse::Refused(error));
                 }
                 let code = t
-                    .prepare_cached("SELECT window, used_by, alarm_ms FROM setup_codes WHERE digest = ?1")?
+                    .prepare_cached(
+                        "SELECT window, used_by, alarm_ms, scopes, expires_ms FROM setup_codes WHERE digest = ?1",
+                    )?
                     .query_row([digest.0], |r| {
                         Ok((
                             r.get::<_, [u8; 16]>(0)?,
                             r.get::<_, Option<[u8; 32]>>(1)?,
                             r.get::<_, Option<i64>>(2)?,
+                            r.get::<_, Option<String>>(3)?.zip(r.get::<_, Option<i64>>(4)?),
                         ))
                     })
                     .optional()?;
-                let Some((made_in, used_by, alarm_ms)) = code else { return Ok(CodeUse::Bad) };
+                let Some((made_in, used_by, alarm_ms, rights)) = code else { return Ok(CodeUse::Bad) };
+                // A page's link is no code for a node, nor the other way round.
+                if rights.is_some() != link {
+                    return Ok(CodeUse::Bad);
+                }
                 if let Some(used_by) = used_by {
                     if used_by == asks.device_id.0
                         && let Some(device) = records::get(t, &asks.device_id)?
@@ -179,8 +188,16 @@ impl Devices {
                     }
                     return Ok(CodeUse::Reused { alarm });
                 }
-                if window != Some(made_in) {
+                let good = match &rights {
+                    Some((_, expires_ms)) => *expires_ms > now_ms() as i64,
+                    None => window == Some(made_in),
+                };
+                if !good {
                     return Ok(CodeUse::Bad);
+                }
+                if let Some((scopes, _)) = &rights {
+                    // What the link was made for, whatever the page asks.
+                    asks.scopes = records::split_scopes(scopes);
                 }
                 t.execute(
                     "UPDATE setup_codes SET used_ms = ?2, used_by = ?3 WHERE digest = ?1",
@@ -188,7 +205,8 @@ impl Devices {
                 )?;
                 let body = json!({ "code": digest, "device": asks.device_id });
                 Audit::append_in(t, "pairing.code.used", &body)?;
-                Ok(CodeUse::Admitted(Box::new(records::admit(t, &asks, via, "setup code")?)))
+                let by = if link { "page link" } else { "setup code" };
+                Ok(CodeUse::Admitted(Box::new(records::admit(t, &asks, via, by)?)))
             })
             .await?;
         match used {
@@ -211,9 +229,10 @@ impl Devices {
             }
             CodeUse::Reused { alarm } => {
                 if alarm {
+                    let what = if link { "link for a page" } else { "setup code" };
                     let message = format!(
-                        "a setup code was used a second time, by a device that calls itself `{name}`; if that was \
-                         not you, somebody has seen the code: check `hearth devices list` and remove what you do not know"
+                        "a {what} was used a second time, by a device that calls itself `{name}`; if that was \
+                         not you, somebody has seen it: check `hearth devices list` and remove what you do not know"
                     );
                     tracing::warn!("{message}");
                     self.bus.emit(Event::Alarm { message });
@@ -370,7 +389,10 @@ impl Devices {
                     params![digest.0, window.id, now_ms() as i64],
                 )?;
                 // Codes that were never used end with their window; used ones stay for the alarm.
-                t.execute("DELETE FROM setup_codes WHERE window <> ?1 AND used_ms IS NULL", [window.id])?;
+                t.execute(
+                    "DELETE FROM setup_codes WHERE window <> ?1 AND used_ms IS NULL AND scopes IS NULL",
+                    [window.id],
+                )?;
                 let body = json!({ "code": digest, "seconds": ttl.as_secs() });
                 Audit::append_in(t, "pairing.code.made", &body)?;
                 Ok(Ok(()))
@@ -382,6 +404,54 @@ impl Devices {
         Ok(PairingWindow { code: contents.encode(), contents, expires_ms: window.expires_ms })
     }
 
+    /// Makes a one-time link's secret: whoever presents it first, with a device key of its own, is let in with
+    /// these rights. It needs no window, and survives a restart of the hub.
+    ///
+    /// # Errors
+    /// [`DeviceError`].
+    pub async fn make_link(
+        &self,
+        ttl: Duration,
+        scopes: &[Scope],
+        by: &str,
+    ) -> Result<PageLink, DeviceError> {
+        let secret = CodeSecret(random()?);
+        let digest = secret.digest();
+        let expires_ms = now_ms() + ttl.as_millis() as u64;
+        let scopes = records::join_scopes(scopes);
+        let by = by.to_owned();
+        let made = self
+            .store
+            .write(move |t| {
+                let now = now_ms() as i64;
+                t.execute(
+                    "DELETE FROM setup_codes WHERE scopes IS NOT NULL AND used_ms IS NULL AND expires_ms <= ?1",
+                    [now],
+                )?;
+                let open: i64 = t.query_row(
+                    "SELECT count(*) FROM setup_codes WHERE scopes IS NOT NULL AND used_ms IS NULL",
+                    [],
+                    |r| r.get(0),
+                )?;
+                if open as usize >= MAX_OPEN_CODES {
+                    return Ok(Err(open as usize));
+                }
+                t.execute(
+                    "INSERT INTO setup_codes (digest, window, created_ms, scopes, expires_ms) \
+                     VALUES (?1, zeroblob(16), ?2, ?3, ?4)",
+                    params![digest.0, now, scopes, expires_ms as i64],
+                )?;
+                let body = json!({ "code": digest, "seconds": ttl.as_secs(), "scopes": scopes, "by": by });
+                Audit::append_in(t, "pairing.link.made", &body)?;
+                Ok(Ok(()))
+            })
+            .await?;
+        match made {
+            Ok(()) => Ok(PageLink { secret, expires_ms }),
+            Err(open) => Err(DeviceError::TooManyLinks(open)),
+        }
+    }
+
     /// Closes it; codes that were not used are void, and nodes that wait by words are turned away.
     pub async fn close_window(&self) {
         let was_open = self.desk().close();
@@ -390,7 +460,7 @@ impl Devices {
             let closed = self
                 .store
                 .write(|t| {
-                    t.execute("DELETE FROM setup_codes WHERE used_ms IS NULL", [])?;
+                    t.execute("DELETE FROM setup_codes WHERE used_ms IS NULL AND scopes IS NULL", [])?;
                     Audit::append_in(t, "pairing.window.closed", &json!({}))?;
                     Ok(())
                 })

@@ -54,6 +54,10 @@ pub(super) fn join_scopes(scopes: &[Scope]) -> String {
     scopes.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(",")
 }
 
+pub(super) fn split_scopes(text: &str) -> Vec<Scope> {
+    text.split(',').filter_map(Scope::parse).collect()
+}
+
 fn device(row: &Row<'_>) -> Result<Device, StoreError> {
     let corrupt = |what: &str| StoreError::Corrupt(format!("devices.{what}"));
     let roles = parse_roles(&row.get::<_, String>(3)?);
@@ -80,7 +84,7 @@ fn device(row: &Row<'_>) -> Result<Device, StoreError> {
         device_family: row.get(7)?,
         client_id: row.get(8)?,
         client_mode: row.get(9)?,
-        scopes: row.get::<_, String>(10)?.split(',').filter_map(Scope::parse).collect(),
+        scopes: split_scopes(&row.get::<_, String>(10)?),
         approved_via: row.get(11)?,
         created_ms: row.get::<_, i64>(12)? as u64,
         approved_ms: row.get::<_, i64>(13)? as u64,

@@ -178,7 +178,8 @@ async fn several_codes_may_be_out_and_the_window_ends_by_itself() {
     assert_ne!(first.contents.secret, second.contents.secret);
     for window in [&first, &second] {
         let seed = if window.expires_ms == first.expires_ms { 1 } else { 2 };
-        desk.devices.redeem(&window.contents.secret, asks(seed, "10.0.0.1"), "bootstrap").await.unwrap();
+        let node = PendingDevice { role: Role::Node, ..asks(seed, "10.0.0.1") };
+        desk.devices.redeem(&window.contents.secret, node, "bootstrap").await.unwrap();
     }
     for _ in 0..16 {
         desk.open().await;
@@ -228,4 +229,46 @@ async fn names_are_escaped_cut_and_given_by_the_owner() {
     assert_eq!(desk.devices.find("手机").await.unwrap().id, id);
     desk.devices.rename("手机", "").await.unwrap();
     assert_eq!(desk.devices.get(id).await.unwrap().unwrap().name, pending.name);
+}
+
+fn page(seed: u8) -> PendingDevice {
+    PendingDevice { scopes: vec![Scope::Admin], ..asks(seed, "192.168.1.9") }
+}
+
+#[tokio::test]
+async fn a_link_lets_one_page_in_with_its_own_rights_and_a_second_use_alarms() {
+    let mut desk = desk().await;
+    let ttl = Duration::from_secs(60);
+    let link = desk.devices.make_link(ttl, &[Scope::Read, Scope::Write], "test").await.unwrap();
+    // It needs no window, and neither opening nor closing one ends it.
+    desk.open().await;
+    desk.devices.close_window().await;
+    let node = PendingDevice { role: Role::Node, ..page(9) };
+    let as_node = desk.devices.redeem(&link.secret, node, "bootstrap").await;
+    assert!(matches!(as_node, Err(DeviceError::BadCode)), "a link is no code for a node");
+    let device = desk.devices.redeem(&link.secret, page(1), "bootstrap").await.unwrap();
+    assert_eq!(device.scopes, [Scope::Read, Scope::Write], "the link's rights, not those asked for");
+    // The same browser again: its answer was lost on the way.
+    assert_eq!(desk.devices.redeem(&link.secret, page(1), "bootstrap").await.unwrap().id, device.id);
+    let thief = desk.devices.redeem(&link.secret, page(2), "bootstrap").await;
+    assert!(matches!(thief, Err(DeviceError::BadCode)));
+    let alarmed = std::iter::from_fn(|| desk.events.try_recv().ok())
+        .any(|e| matches!(e, crate::bus::Event::Alarm { message } if message.contains("link for a page")));
+    assert!(alarmed);
+}
+
+#[tokio::test]
+async fn a_link_ends_and_a_setup_code_is_none() {
+    let desk = desk().await;
+    let link = desk.devices.make_link(Duration::ZERO, &[Scope::Read], "test").await.unwrap();
+    let late = desk.devices.redeem(&link.secret, page(1), "bootstrap").await;
+    assert!(matches!(late, Err(DeviceError::BadCode)));
+    let window = desk.open().await;
+    let as_page = desk.devices.redeem(&window.contents.secret, page(1), "bootstrap").await;
+    assert!(matches!(as_page, Err(DeviceError::BadCode)), "a node's code lets no page in");
+    for _ in 0..16 {
+        desk.devices.make_link(Duration::from_secs(60), &[Scope::Read], "test").await.unwrap();
+    }
+    let more = desk.devices.make_link(Duration::from_secs(60), &[Scope::Read], "test").await;
+    assert!(matches!(more, Err(DeviceError::TooManyLinks(16))));
 }

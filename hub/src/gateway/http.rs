@@ -1,4 +1,4 @@
-//! HTTP on the gateway's port: who may ask at all, small routes, and the upgrades.
+//! HTTP on the gateway's port: who may ask at all, small routes, the page's files, and the upgrades.
 
 mod guard;
 mod media;
@@ -14,7 +14,7 @@ use axum::http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT,
     SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use axum::http::{Method, Request, Response, StatusCode};
+use axum::http::{Method, Request, Response, StatusCode, Uri};
 use axum::routing::get;
 use guard::Origin;
 use hearth_shared::limits::{MAX_LINK_FRAME, WS_READ_BUFFER};
@@ -91,10 +91,15 @@ fn routes(conn: Conn) -> Router {
         .route("/media/{id}", get(media::serve))
         .merge(trust::routes())
         .merge(stream::routes())
-        .fallback(|| async {
-            json_response(StatusCode::NOT_FOUND, &error_body("not_found", "there is nothing here"))
-        })
+        .fallback(page)
         .with_state(conn)
+}
+
+/// A file of the web page, for anybody: it holds no secret and no state.
+async fn page(uri: Uri, headers: HeaderMap) -> Response<Body> {
+    crate::web::serve(uri.path(), &headers).unwrap_or_else(|| {
+        json_response(StatusCode::NOT_FOUND, &error_body("not_found", "there is nothing here"))
+    })
 }
 
 /// Ready means that the database answers.

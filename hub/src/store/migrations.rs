@@ -8,6 +8,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/002_readings.sql"),
     include_str!("migrations/003_actions.sql"),
     include_str!("migrations/004_sessions.sql"),
+    include_str!("migrations/005_page_links.sql"),
 ];
 
 /// How many steps there are.

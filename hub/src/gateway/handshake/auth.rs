@@ -3,7 +3,7 @@
 //! ```text
 //! secret shown                 device key proved       not proved
 //! gateway token                pairing below           loopback, no Origin: declared scopes, never decides
-//! setup code                   admitted, code used up  refused
+//! setup code, page link        admitted, used up       refused
 //! device token                 accepted device         refused
 //! none                         first visit after a     refused
 //!                              person's approval, or a
@@ -61,7 +61,12 @@ pub(super) async fn authorise(
     let devices = &conn.gateway.hub.devices;
     match shown {
         Shown::Bootstrap(code) => {
-            if role != Role::Node || params.client.id != ClientId::NodeHost {
+            // Nodes hold setup codes, pages hold links; which of the two it is, the database knows.
+            let fits = match role {
+                Role::Node => params.client.id == ClientId::NodeHost,
+                Role::Operator => params.client.id == ClientId::WebchatUi,
+            };
+            if !fits {
                 return Err(bootstrap_invalid(conn, proved));
             }
             let device = match devices.redeem(&code, asks(), "bootstrap").await {
@@ -361,7 +366,7 @@ fn bootstrap_invalid(conn: &Conn, proved: Proved) -> Refusal {
     tracing::info!(peer = %conn.peer, device = %proved.id.short(), "setup code refused");
     conn.gateway.auth_limits.failed(Secret::Bootstrap, Who::Address(conn.peer.ip()), Instant::now());
     unauthorized(
-        "setup code invalid, expired, revoked, or already used (make a new one with `hearth pair`)",
+        "setup code or link invalid, expired, revoked, or already used (make a new one with `hearth pair` or `hearth page`)",
         "AUTH_BOOTSTRAP_TOKEN_INVALID",
         "bootstrap_token_invalid",
         false,

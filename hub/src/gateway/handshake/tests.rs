@@ -349,6 +349,38 @@ async fn a_setup_code_admits_one_node_with_its_surface() {
 }
 
 #[tokio::test]
+async fn a_page_comes_in_by_its_link_once_and_with_the_links_rights() {
+    let rig = Rig::start().await;
+    let mut tokened = rig.owner(&["operator.admin"]).await;
+    let error = tokened.call("hearth.page.link", json!({})).await.unwrap_err();
+    assert_eq!(error["code"], "FORBIDDEN", "the token file alone makes nobody an approver: {error}");
+    let (mut owner, hello) = rig.device(&key(1), |_| {}).await;
+    hello.unwrap();
+    let link = owner.call("hearth.page.link", json!({ "rights": "guest" })).await.unwrap();
+    let url = link["urls"][0].as_str().unwrap();
+    let (base, secret) = url.split_once("/#join=").unwrap();
+    assert_eq!(base, format!("http://{}", rig.address), "the secret is in the fragment only");
+    let claim = |p: &mut Value| {
+        p["client"]["id"] = "webchat-ui".into();
+        p["client"]["mode"] = "webchat".into();
+        p["auth"] = json!({ "bootstrapToken": secret });
+    };
+    let (peer, hello) = rig.device(&key(2), |p| p["auth"] = json!({ "bootstrapToken": secret })).await;
+    refused(peer, hello.unwrap_err(), "INVALID_REQUEST", "AUTH_BOOTSTRAP_TOKEN_INVALID", 1008).await;
+    let (mut page, hello) = rig.device(&key(3), claim).await;
+    let hello = hello.unwrap();
+    assert_eq!(hello["auth"]["scopes"], json!(["operator.read", "operator.write"]));
+    let token = hello["auth"]["deviceToken"].clone();
+    let error = page.call("hearth.page.link", json!({})).await.unwrap_err();
+    assert_eq!(error["code"], "FORBIDDEN", "{error}");
+    let (peer, hello) = rig.device(&key(4), claim).await;
+    refused(peer, hello.unwrap_err(), "INVALID_REQUEST", "AUTH_BOOTSTRAP_TOKEN_INVALID", 1008).await;
+    owner.event("hearth.alarm").await;
+    let (_page, hello) = rig.device(&key(3), |p| p["auth"] = json!({ "deviceToken": token })).await;
+    assert!(hello.is_ok(), "later visits show the device's own token");
+}
+
+#[tokio::test]
 async fn wrong_tokens_are_limited_and_lock_nobody_out() {
     let rig = Rig::start().await;
     let (_peer, hello) = rig.device(&key(1), |_| {}).await;

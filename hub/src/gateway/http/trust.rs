@@ -1,4 +1,4 @@
-//! `/trust`: the page that leads through trusting the hub's authority, and the files to install.
+//! Below `/trust`, the page that leads through trusting the hub's authority: what it tells, and the files to install.
 //!
 //! All of it is public: whoever opens it has no secret yet, and a certificate is none.
 
@@ -7,27 +7,13 @@ use crate::cert::profile;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue};
 use axum::http::{Response, StatusCode};
 use axum::routing::get;
 use serde_json::json;
 
-/// What the page may load: its own two files and the description.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-     require-trusted-types-for 'script'; trusted-types 'none'";
-
 pub(super) fn routes() -> Router<Conn> {
     Router::new()
-        .route("/trust", get(|| async { page() }))
-        .route(
-            "/trust.css",
-            get(|| async { file("text/css; charset=utf-8", include_str!("../../../web/trust.css")) }),
-        )
-        .route(
-            "/trust.js",
-            get(|| async { file("text/javascript; charset=utf-8", include_str!("../../../web/trust.js")) }),
-        )
         .route("/trust/authority.json", get(describe))
         .route("/trust/hearth-authority.crt", get(certificate))
         .route("/trust/hearth-authority.mobileconfig", get(mobileconfig))
@@ -36,12 +22,6 @@ pub(super) fn routes() -> Router<Conn> {
 fn file(mime: &'static str, body: impl Into<Body>) -> Response<Body> {
     let mut response = Response::new(body.into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(mime));
-    response
-}
-
-fn page() -> Response<Body> {
-    let mut response = file("text/html; charset=utf-8", include_str!("../../../web/trust.html"));
-    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     response
 }
 

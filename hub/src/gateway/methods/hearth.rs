@@ -1,8 +1,9 @@
-//! `hearth.*`: what our own programs need beyond the protocol: pairing windows, the audit log, readings,
-//! approvers, what is kept.
+//! `hearth.*`: what our own programs need beyond the protocol: pairing windows, links for pages, the audit log,
+//! readings, pictures, approvers, what is kept.
 
 mod audit;
 mod cert;
+mod page;
 mod pairing;
 mod people;
 mod readings;
@@ -14,6 +15,8 @@ pub(super) const METHODS: &[Method] = &[
     pairing::CLOSE,
     pairing::STATUS,
     pairing::REVOKE,
+    page::LINK,
+    page::PICTURES,
     audit::LIST,
     audit::VERIFY,
     audit::COMPARE,

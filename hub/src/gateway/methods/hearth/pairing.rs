@@ -19,7 +19,7 @@ pub(super) const STATUS: Method = method!("hearth.pair.status", PAIRING, status,
 pub(super) const REVOKE: Method = method!("hearth.device.revoke", ADMIN, revoke, DeviceParams => Revoked);
 
 /// Longest window.
-const MAX_WINDOW_MS: u64 = 24 * 3_600_000;
+pub(super) const MAX_WINDOW_MS: u64 = 24 * 3_600_000;
 /// Addresses a code may carry.
 const MAX_ADDRESSES: usize = 8;
 
@@ -94,7 +94,7 @@ async fn open(call: Call, params: OpenParams) -> Answer<Opened> {
 
 /// Where nodes can reach this hub: configured names, then the addresses it listens on. A wildcard stands
 /// for the address this machine uses towards the network.
-fn reachable(gateway: &Gateway) -> Vec<String> {
+pub(super) fn reachable(gateway: &Gateway) -> Vec<String> {
     let port = gateway.addresses.first().map_or(0, SocketAddr::port);
     let hosts = &gateway.hub.config.gateway.hosts;
     let mut all: Vec<String> = Vec::new();

@@ -39,11 +39,11 @@ async fn known(call: Call, _: NoParams) -> Answer<Known> {
 }
 
 /// Whoever holds only the token file never says who may approve.
-fn require_device(call: &Call) -> Answer<()> {
+pub(super) fn require_device(call: &Call) -> Answer<()> {
     if call.client.device.is_some() {
         return Ok(());
     }
-    Err(forbidden("changing approvers needs a device key: the token file alone is not enough"))
+    Err(forbidden("this needs a device key: the token file alone says nothing about who may approve"))
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

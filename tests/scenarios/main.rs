@@ -8,5 +8,6 @@ mod cli;
 mod crash;
 mod demo;
 mod lines;
+mod page;
 mod pairing;
 mod regression;

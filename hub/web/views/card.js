@@ -14,6 +14,7 @@ export function cardView(app, approval, { open = true, signal }) {
   const view = { node, settled: false, refresh: () => load() };
   const { hub } = app;
   let card = null;
+  let tried = false;
 
   const settle = (entry) => {
     view.settled = true;
@@ -22,6 +23,7 @@ export function cardView(app, approval, { open = true, signal }) {
   };
   const load = async () => {
     if (view.settled) return;
+    tried = true;
     try {
       const opened = await hub.call("approval.get", { id: approval.id });
       card = await openCard(opened);
@@ -61,7 +63,9 @@ export function cardView(app, approval, { open = true, signal }) {
   );
 
   hub.addEventListener("exec.approval.resolved", ({ detail }) => detail.id === approval.id && load(), { signal });
-  hub.addEventListener("state", () => hub.state === "online" && !view.settled && card && load(), { signal });
+  hub.addEventListener("state", () => hub.state === "online" && tried && load(), { signal });
+  // The node may be back: only it can say what would run.
+  hub.addEventListener("presence", () => tried && !card?.challenge && load(), { signal });
   const left = setInterval(() => {
     const mark = node.querySelector("[data-expires]");
     if (!mark) return;

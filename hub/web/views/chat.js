@@ -42,7 +42,7 @@ export async function render(page, app, { signal }) {
     const open = [...runs.values()].filter((r) => r.node && !r.done).map((r) => r.node);
     const said = new Set(answer.messages.filter((m) => m.role === "user").map((m) => m.runId ?? m.__openclaw?.runId));
     for (let at = outbox.length - 1; at >= 0; at -= 1) if (said.has(outbox[at].id) && outbox[at].sent) outbox.splice(at, 1);
-    replace(log, answer.messages.map((m) => message(m, signal)), outbox.map((m) => m.node ?? own(m)), open);
+    replace(log, answer.messages.map((m) => message(m)), outbox.map((m) => m.node ?? own(m)), open);
     offset = answer.nextOffset ?? 0;
     older.hidden = !answer.hasMore;
     if (!log.children.length) replace(log, hello());
@@ -50,7 +50,7 @@ export async function render(page, app, { signal }) {
   older.addEventListener("click", async () => {
     const answer = await hub.call("chat.history", { sessionKey: SESSION, limit: PAGE, offset });
     const height = stream.scrollHeight;
-    log.prepend(...answer.messages.map((m) => message(m, signal)).filter(Boolean));
+    log.prepend(...answer.messages.map((m) => message(m)).filter(Boolean));
     stream.scrollTop += stream.scrollHeight - height;
     offset = answer.nextOffset ?? 0;
     older.hidden = !answer.hasMore;
@@ -114,7 +114,7 @@ export async function render(page, app, { signal }) {
     } else {
       run.done = true;
       run.status = "";
-      const fresh = event.state === "final" ? message({ ...event.message, role: "assistant" }, signal) : null;
+      const fresh = event.state === "final" ? message({ ...event.message, role: "assistant" }) : null;
       const node = fresh ?? el("p", { class: "notice" }, event.state === "aborted" ? t("chat.aborted") : safe(event.errorMessage, 500));
       if (run.node) run.node.replaceWith(node);
       else log.append(node);
@@ -188,14 +188,14 @@ function hello() {
 const textOf = (m) => (typeof m?.content === "string" ? m.content : (m?.content ?? []).filter((p) => p.type === "text").map((p) => p.text).join("\n"));
 
 /** A line of the transcript; others than people's and the assistant's are not shown. */
-function message(m, signal) {
+function message(m) {
   if (m.role !== "user" && m.role !== "assistant") return null;
   const text = textOf(m);
   const pictures = Array.isArray(m.content) ? m.content.filter((p) => p.type === "image" && p.mediaId) : [];
   if (!text && !pictures.length) return null;
   const body = m.role === "user" ? el("p", { dir: "auto" }, text) : markdown(text);
   const when = m.timestamp ? el("p", { class: "when" }, time(m.timestamp)) : null;
-  return el("div", { class: `message ${m.role}` }, body, pictures.map((p) => picture(p.mediaId, t("picture.alt"), signal)), when);
+  return el("div", { class: `message ${m.role}` }, body, pictures.map((p) => picture(p.mediaId, t("picture.alt"))), when);
 }
 
 /** `crypto.randomUUID` needs a secure context; this does not. */

@@ -111,7 +111,7 @@ export async function render(page, app, { rest: [id], signal }) {
     const { pictures } = await hub.call("hearth.node.pictures", { nodeId: id, limit: 12 });
     const images = pictures.filter((p) => p.mime.startsWith("image/"));
     if (signal.aborted) return;
-    replace(gallery, images.map((p) => el("figure", {}, picture(p.id, t("picture.of", { node: dateTime(p.createdAtMs) }), signal), el("figcaption", { class: "muted small" }, dateTime(p.createdAtMs)))));
+    replace(gallery, images.map((p) => el("figure", {}, picture(p.id, t("picture.of", { node: dateTime(p.createdAtMs) })), el("figcaption", { class: "muted small" }, dateTime(p.createdAtMs)))));
     if (!images.length) replace(gallery, el("p", { class: "muted" }, t("node.pictures.none")));
   };
 

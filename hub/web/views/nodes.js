@@ -17,7 +17,7 @@ export async function render(page, app, { signal }) {
       if (pictures.has(node.nodeId)) continue;
       const found = await hub.call("hearth.node.pictures", { nodeId: node.nodeId, limit: 1 });
       const last = found.pictures.find((p) => p.mime.startsWith("image/"));
-      pictures.set(node.nodeId, last ? picture(last.id, t("picture.of", { node: name(node.displayName) }), signal) : null);
+      pictures.set(node.nodeId, last ? picture(last.id, t("picture.of", { node: name(node.displayName) })) : null);
     }
     if (signal.aborted) return;
     replace(list, nodes.map((n) => tile(n, sensors.filter((s) => s.nodeId === n.nodeId), pictures.get(n.nodeId))));

@@ -83,24 +83,31 @@ export function ask(title, label, value, max = 64) {
   });
 }
 
+const RASTER = new Set(["image/jpeg", "image/png", "image/webp", "image/gif"]);
+/** Pictures that were fetched already, newest last. */
+const fetched = new Map();
+const KEPT = 24;
+
 /** A picture the hub keeps. It needs the token, so it is fetched and shown from memory. */
-export function picture(id, alt, signal) {
-  const image = el("img", { alt, class: "picture", loading: "lazy" });
+export function picture(id, alt) {
+  const image = el("img", { alt, class: "picture" });
   const frame = el("div", { class: "picture-frame" }, image);
-  (async () => {
-    try {
-      const url = await blobOf(id);
-      if (signal?.aborted) return URL.revokeObjectURL(url);
-      image.src = url;
-      signal?.addEventListener("abort", () => URL.revokeObjectURL(url), { once: true });
-    } catch {
-      frame.replaceChildren(el("p", { class: "muted small" }, t("picture.gone")));
-    }
-  })();
+  draw(image, id).catch(() => frame.replaceChildren(el("p", { class: "muted small" }, t("picture.gone"))));
   return frame;
 }
 
-const RASTER = new Set(["image/jpeg", "image/png", "image/webp", "image/gif"]);
+async function draw(image, id) {
+  if (!fetched.has(id)) fetched.set(id, blobOf(id));
+  if (fetched.size > KEPT) fetched.delete(fetched.keys().next().value);
+  const blob = await fetched.get(id).catch((error) => {
+    fetched.delete(id);
+    throw error;
+  });
+  const url = URL.createObjectURL(blob);
+  image.src = url;
+  // Once decoded the image holds its pixels and the address may go.
+  await image.decode().finally(() => URL.revokeObjectURL(url));
+}
 
 async function blobOf(id) {
   const [token, { app }] = await Promise.all([load("token"), import("../app.js")]);
@@ -111,7 +118,7 @@ async function blobOf(id) {
   if (!response.ok) throw new Error(String(response.status));
   const blob = await response.blob();
   if (!RASTER.has(blob.type)) throw new Error("not a picture");
-  return URL.createObjectURL(blob);
+  return blob;
 }
 
 /** A node's or device's state in a dot and a word. */

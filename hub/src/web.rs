@@ -99,7 +99,6 @@ pub fn serve(path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(HeaderName::from_static("permissions-policy"), HeaderValue::from_static(PERMISSIONS));
     headers.insert(
-        HeaderName::from_static("cross-origin-opener-policy"),
         HeaderValue::from_static("same-origin"),
     );
     // Kept, and asked for again each time: an updated hub serves an updated page at once.

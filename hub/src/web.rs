@@ -98,9 +98,6 @@ pub fn serve(path: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(HeaderName::from_static("permissions-policy"), HeaderValue::from_static(PERMISSIONS));
-    headers.insert(
-        HeaderValue::from_static("same-origin"),
-    );
     // Kept, and asked for again each time: an updated hub serves an updated page at once.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Ok(tag) = HeaderValue::from_str(tag) {

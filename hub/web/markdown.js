@@ -31,8 +31,8 @@ function block(lines, at) {
   const fence = FENCE.exec(line);
   if (fence) return code(lines, at, fence[1]);
   const heading = HEADING.exec(line);
-  // Two levels down: the page's own headings stand above.
-  if (heading) return [el(`h${Math.min(6, heading[1].length + 2)}`, {}, inline(heading[2])), at + 1];
+  // One level down: the page's own heading stands above.
+  if (heading) return [el(`h${Math.min(6, heading[1].length + 1)}`, {}, inline(heading[2])), at + 1];
   if (RULE.test(line)) return [el("hr"), at + 1];
   if (QUOTE.test(line)) {
     let end = at;

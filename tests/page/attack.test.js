@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { request } from "node:http";
 import { after, before, test } from "node:test";
-import { TestHub, TestNode, enter, eventually, launch, show, sleep, watchFaults } from "./harness.js";
+import { TestHub, TestNode, cleanUp, enter, eventually, launch, show, sleep, watchFaults } from "./harness.js";
 import { startModel } from "./model.js";
 
 const SCRIPT = '<img src=x onerror="globalThis.pwned=1"><script>globalThis.pwned=1</script>';
@@ -33,10 +33,8 @@ before(async () => {
 });
 
 after(async () => {
-  await browser?.close();
-  await node?.remove();
-  await hub?.remove();
   model?.close();
+  await cleanUp();
 });
 
 /** Nothing ran, nothing was fetched from elsewhere, and nothing that was text became markup. */

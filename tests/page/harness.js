@@ -38,11 +38,21 @@ const listens = (port) => new Promise((resolve) => {
   socket.on("error", () => resolve(false));
 });
 
+/** Everything that was started and must not stay behind. */
+const started = new Set();
+
+/** Ends all of it; a test that failed half-way cleans up nothing itself. */
+export async function cleanUp() {
+  await Promise.all([...started].map((thing) => (thing instanceof Program ? thing.remove() : thing.close())));
+  started.clear();
+}
+
 class Program {
   constructor(binary, file, config) {
     this.binary = join(BIN, binary);
     this.home = mkdtempSync(join(tmpdir(), "hearth-page-"));
     writeFileSync(join(this.home, file), config);
+    started.add(this);
     this.environment = { PATH: process.env.PATH, HOME: this.home, NO_COLOR: "1" };
   }
 
@@ -65,6 +75,7 @@ class Program {
   }
 
   async remove() {
+    started.delete(this);
     await this.end("SIGKILL");
     rmSync(this.home, { recursive: true, force: true });
   }
@@ -124,7 +135,11 @@ export class TestNode extends Program {
   }
 }
 
-export const launch = (...args) => chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox", "--disable-gpu", ...args] });
+export async function launch(...args) {
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox", "--disable-gpu", ...args] });
+  started.add(browser);
+  return browser;
+}
 
 /** Everything a page must not do is collected here. */
 export function watchFaults(page) {

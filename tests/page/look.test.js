@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import { AxeBuilder } from "@axe-core/playwright";
-import { TestHub, TestNode, enter, eventually, launch, show } from "./harness.js";
+import { TestHub, TestNode, cleanUp, enter, eventually, launch, show } from "./harness.js";
 
 const VIEWS = ["chat", "requests", "nodes", "more", "people", "audit", "settings"];
 const FIRST_LOAD = 150 * 1024;
@@ -20,11 +20,7 @@ before(async () => {
   node = await TestNode.paired(hub, "garage", '[[board.camera]]\nid = "cam0"\nname = "Camera"\ndriver = "simulated"\n[[board.pin]]\nid = "pump"\nname = "Pump"\ndirection = "output"\ndriver = "simulated"\n[[board.sensor]]\nid = "greenhouse"\nname = "Greenhouse"\nquantity = "temperature"\nunit = "°C"\ndriver = "simulated"\nbase = 21.0\nswing = 3.0\ninterval_ms = 200\n');
 });
 
-after(async () => {
-  await browser?.close();
-  await node?.remove();
-  await hub?.remove();
-});
+after(cleanUp);
 
 /** No violation of any rule of axe, nothing wider than the screen, and nothing in the console. */
 async function sound(page, where) {
@@ -76,7 +72,7 @@ test("Chinese, at a desktop's width", async () => {
   assert.equal(await page.evaluate(() => document.documentElement.lang), "zh-CN");
   await page.getByText("要我做什么").or(page.locator(".message")).first().waitFor();
   await tour(page, "zh");
-  const english = await page.evaluate(() => [...document.querySelectorAll("nav .tab span:not(.badge)")].map((e) => e.textContent));
+  const english = await page.evaluate(() => [...document.querySelectorAll("nav .tab > span:not(.badge)")].map((e) => e.textContent));
   assert.deepEqual(english, ["聊天", "请求", "节点", "更多"]);
   await page.context().close();
 });
@@ -97,14 +93,26 @@ test("the way in is as sound as the rest", async () => {
   const context = await browser.newContext({ viewport: { width: 360, height: 740 } });
   const page = await context.newPage();
   page.faults = [];
-  await page.goto(await hub.link());
+  const url = await hub.link();
+  await page.goto(url);
   await page.locator("#name").waitFor();
   await sound(page, "join");
-  await page.goto("about:blank");
-  await page.goto(hub.origin);
-  await page.getByText("This browser is not let in").waitFor();
-  await sound(page, "locked");
+  await page.locator("button[type=submit]").click();
+  await page.locator("nav").waitFor();
   await context.close();
+  const stranger = await browser.newContext({ viewport: { width: 360, height: 740 } });
+  const door = await stranger.newPage();
+  door.faults = [];
+  await door.goto(url);
+  await door.locator("button[type=submit]").click();
+  await door.getByText("This browser is not let in").waitFor();
+  await sound(door, "locked");
+  await door.goto("about:blank");
+  await hub.json("pair", "--no-wait");
+  await door.goto(hub.origin);
+  await door.getByText("Somebody has to let you in").waitFor();
+  await sound(door, "waiting");
+  await stranger.close();
 });
 
 test("with the keyboard alone: to a view, into the chat, through a card", async () => {

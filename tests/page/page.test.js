@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { TestHub, TestNode, enter, eventually, launch, show, watchFaults } from "./harness.js";
+import { TestHub, TestNode, cleanUp, enter, eventually, launch, show, watchFaults } from "./harness.js";
 
 let browser;
 let hub;
@@ -14,11 +14,7 @@ before(async () => {
   node = await TestNode.paired(hub, "garage");
 });
 
-after(async () => {
-  await browser?.close();
-  await node?.remove();
-  await hub?.remove();
-});
+after(cleanUp);
 
 const clean = (page) => assert.deepEqual(page.faults, []);
 const card = (page) => page.locator(".card:has(.answers)");

@@ -26,7 +26,7 @@ fn a_person_in_front_of_a_real_browser() {
         return skip("the browser driver is missing: run `npm ci --prefix tests/page`");
     }
     let status = Command::new("node")
-        .args(["--test", "--test-concurrency=2", "--test-reporter=spec"])
+        .args(["--test", "--test-concurrency=2", "--test-reporter=spec", "--test-timeout=120000"])
         .current_dir(&folder)
         .env("HEARTH_BIN", binaries())
         .env("CHROMIUM", chromium)

@@ -83,7 +83,7 @@ export function cardView(app, approval, { open = true, signal }) {
   return view;
 }
 
-const summary = (a) => el("h3", { class: "card-title" }, `${safe(a.nodeName, 64)}: ${safe(a.sentence, 200)}`);
+const summary = (a) => el("h2", { class: "card-title" }, `${safe(a.nodeName, 64)}: ${safe(a.sentence, 200)}`);
 
 /** What this page may answer, and what to say when it may not. */
 async function standing(hub, card) {
@@ -110,14 +110,14 @@ function face({ challenge, approval, text, exact }) {
   }
   const c = challenge;
   return [
-    el("h3", { class: "card-title" }, `${safe(c.name, 64)}: ${sentence(c.command, c.params)}`),
+    el("h2", { class: "card-title" }, `${safe(c.name, 64)}: ${sentence(c.command, c.params)}`),
     facts([
       [t("card.node"), `${safe(c.name, 64)} (${c.node.slice(0, 12)})`],
       [t("card.command"), el("code", {}, safe(c.command, 100))],
       [t("card.class"), `${t(`class.${c.class}`)} · ${t(`need.${c.need}`)}`],
     ]),
-    el("h4", {}, t("card.with")), facts(table(c.params)),
-    el("h4", {}, t("card.means")), facts(table(c.facts)),
+    el("h3", {}, t("card.with")), facts(table(c.params)),
+    el("h3", {}, t("card.means")), facts(table(c.facts)),
     el("details", {}, el("summary", {}, t("card.rule")), c.always
       ? [el("p", {}, t("card.rule.text", { command: safe(c.always.command, 100) })), facts(table(c.always.params)), facts(table(c.always.facts))]
       : el("p", {}, t("card.rule.none"))),

@@ -183,6 +183,7 @@ impl<B: Runs> Inner<B> {
             Ok(known) => known,
             Err(error) => return error.into(),
         };
+        self.guard.heard(invoke.head);
         let effect = known.invocation.class() != Class::Observe;
         let flight = match self.enter(invoke.request, effect, Some(known.fingerprint)).await {
             Ok(flight) => flight,

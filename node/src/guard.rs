@@ -73,6 +73,8 @@ struct View {
     /// Otherwise removing one of two persons would loosen every rule that asks for one.
     person: bool,
     head: Head,
+    /// Newest head of the hub's log that was seen.
+    hub_head: Head,
 }
 
 impl View {
@@ -85,6 +87,7 @@ impl View {
             approvers: store.get("approvers")?.unwrap_or_default(),
             person: store.get("person")?.unwrap_or(false),
             head: audit::head(store)?,
+            hub_head: store.get("hub.head")?.unwrap_or_default(),
         })
     }
 }
@@ -230,6 +233,47 @@ impl Guard {
         self.view().head
     }
 
+    /// Newest head of the hub's audit log that this node holds.
+    #[must_use]
+    pub fn hub_head(&self) -> Head {
+        self.view().hub_head
+    }
+
+    /// A request came with this head of the hub's log. It is stored with the next commit.
+    pub(crate) fn heard(&self, hub_head: Head) {
+        let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);
+        if hub_head.seq > view.hub_head.seq {
+            view.hub_head = hub_head;
+        }
+    }
+
+    /// The hub proved itself and told the head of its log. A head that went back, or has another hash at
+    /// the same number, is noted here: the hub's database was set back or its log rewritten.
+    ///
+    /// # Errors
+    /// [`GuardError`] when it cannot be stored.
+    pub fn welcomed(&self, hub_head: Head) -> Result<(), GuardError> {
+        let held = self.hub_head();
+        if held == hub_head {
+            return Ok(());
+        }
+        let set_back = held.seq >= hub_head.seq;
+        if set_back {
+            tracing::warn!(held = held.seq, told = hub_head.seq, "the hub's audit log is not the one it was");
+        }
+        self.commit(
+            |change| {
+                store::put(change.txn, "hub.head", &hub_head)?;
+                if set_back {
+                    let body = serde_json::json!({ "held": held, "told": hub_head });
+                    change.audit("hub.log.changed", &body)?;
+                }
+                Ok(())
+            },
+            |view, ()| view.hub_head = hub_head,
+        )
+    }
+
     /// Appends to the node's audit log; blocks until it is on the disk.
     ///
     /// # Errors
@@ -327,9 +371,10 @@ impl Guard {
             self.reread().inspect_err(|_| self.store.mark_reopened())?;
         }
         let (value, head) = self.store.write(|txn| {
+            store::put(txn, "powered", &self.clock.powered_ms())?;
+            store::put(txn, "hub.head", &self.hub_head())?;
             let mut change = Change { txn, key: &self.key, head: None };
             let value = work(&mut change)?;
-            store::put(txn, "powered", &self.clock.powered_ms())?;
             Ok((value, change.head))
         })?;
         let mut view = self.view.write().unwrap_or_else(PoisonError::into_inner);

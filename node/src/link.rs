@@ -58,6 +58,10 @@ pub trait Local: Send + Sync + std::fmt::Debug {
     fn change_approvers(&self, change: &ApproversChange) -> Result<ApproverSet, String>;
     /// Head of its audit log.
     fn head(&self) -> Head;
+    /// Newest head of the hub's audit log that it holds.
+    fn hub_head(&self) -> Head;
+    /// The hub proved itself and told the head of its log.
+    fn welcomed(&self, hub_head: Head) -> Pending<'_, ()>;
     /// See [`Dispatcher::invoke`].
     fn invoke(&self, invoke: Invoke) -> Pending<'_, Reply>;
     /// See [`Dispatcher::ask_challenge`].
@@ -91,6 +95,19 @@ impl Local for Node {
     }
     fn head(&self) -> Head {
         self.guard.head()
+    }
+    fn hub_head(&self) -> Head {
+        self.guard.hub_head()
+    }
+    fn welcomed(&self, hub_head: Head) -> Pending<'_, ()> {
+        let guard = Arc::clone(&self.guard);
+        Box::pin(async move {
+            match tokio::task::spawn_blocking(move || guard.welcomed(hub_head)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "the head of the hub's log cannot be kept"),
+                Err(error) => tracing::error!(%error, "the head of the hub's log cannot be kept"),
+            }
+        })
     }
     fn invoke(&self, invoke: Invoke) -> Pending<'_, Reply> {
         Box::pin(self.dispatcher.invoke(invoke))

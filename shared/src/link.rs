@@ -178,6 +178,9 @@ pub struct NodeHello {
     pub approvers: ApproverSet,
     /// Head of the node's audit log.
     pub head: Head,
+    /// Newest head of the hub's audit log that the node holds: a hub whose database was set back finds
+    /// out by it.
+    pub hub_head: Head,
     /// The outbox: its epoch and the number its next item will have.
     pub outbox_epoch: Epoch,
     /// See `outbox_epoch`.

@@ -180,3 +180,31 @@ fn lost_keys_are_told_and_a_paired_node_makes_no_new_one() {
     hub.restart();
     assert!(hub.log().contains("hub.key was not there and was made anew"), "{}", hub.log());
 }
+
+#[test]
+fn an_older_copy_of_the_hubs_database_shows_against_what_nodes_hold() {
+    let mut hub = TestHub::start();
+    let mut node = TestNode::paired(&hub, "garage", "");
+    node.stop();
+    hub.stop();
+    let old = hub.home().join("old.db");
+    let database = rusqlite::Connection::open(hub.home().join("hub.db")).unwrap();
+    database.execute("VACUUM INTO ?1", [old.to_str().unwrap()]).unwrap();
+    drop(database);
+    hub.restart();
+    node.start();
+    let _ = hub.cli(&["chat", "take a picture in the garage", "--approve", "yes"]).ok();
+    assert_eq!(hub.cli(&["audit", "verify"]).code, 0);
+    hub.stop();
+    for beside in ["hub.db-wal", "hub.db-shm"] {
+        let _ = std::fs::remove_file(hub.home().join(beside));
+    }
+    std::fs::rename(old, hub.home().join("hub.db")).unwrap();
+    hub.restart();
+    process::eventually("the node is back and the hub has noticed", Duration::from_secs(30), || {
+        hub.log().contains("is not the one that node").then_some(())
+    });
+    let verified = hub.cli(&["audit", "verify"]);
+    assert_ne!(verified.code, 0, "{verified:?}");
+    assert!(format!("{}{}", verified.stdout, verified.stderr).contains("garage"), "{verified:?}");
+}

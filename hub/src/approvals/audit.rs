@@ -139,6 +139,16 @@ impl Audit {
         self.store.write(move |t| heads::note_node(t, &node, head, true)).await
     }
 
+    /// Notes the head of this log that a node says it holds. When this log does not hold it, the log was
+    /// cut or an older copy of the database put back; that goes into the log once, and is returned in
+    /// words.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn note_held_by_node(&self, node: DeviceId, head: Head) -> Result<Option<String>, StoreError> {
+        self.store.write(move |t| heads::note_held_by_node(t, &node, head)).await
+    }
+
     /// Notes the head that came with a verified receipt. Answers overtake each other on their way through
     /// the hub, so that a smaller number alone is no fault here.
     ///

@@ -5,6 +5,7 @@
 
 use super::{Guard, GuardError, always, store};
 use hearth_shared::approver::{Approver, ApproverError, ApproverSet, ApproversChange};
+use hearth_shared::chain::Head;
 use hearth_shared::identity::{DeviceId, SecretKey, SecretText};
 use serde_json::json;
 
@@ -156,6 +157,10 @@ impl Guard {
                 store::put(change.txn, "approvers", &changed.set)?;
                 store::put(change.txn, "hub", &changed.hub)?;
                 store::put(change.txn, "person", &person)?;
+                if changed.hub != hub {
+                    // Another hub has another log.
+                    store::put(change.txn, "hub.head", &Head::default())?;
+                }
                 let voided = always::remove(change.txn, |rule| {
                     changed.reset || changed.set.get(&rule.signer).is_none()
                 })?;
@@ -163,6 +168,9 @@ impl Guard {
                 Ok((changed, person))
             },
             |view, (changed, person)| {
+                if view.hub != changed.hub {
+                    view.hub_head = Head::default();
+                }
                 view.approvers = changed.set.clone();
                 view.hub = changed.hub;
                 view.person = *person;

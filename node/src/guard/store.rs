@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Single values: `hub`, `approvers`, `person`, `powered`, `audit.head`, `audit.anchor`, `journal.next`, `always.next`.
+/// Single values: `hub`, `approvers`, `person`, `powered`, `hub.head`, `audit.head`, `audit.anchor`, `journal.next`, `always.next`.
 pub(super) const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("guard_meta");
 /// Request id → journal entry.
 pub(super) const JOURNAL: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("guard_journal");

@@ -306,3 +306,29 @@ fn after_a_full_card_the_guard_goes_on_by_itself() {
     assert_eq!(guard.audit_verify().unwrap().head, after);
     assert_eq!((guard.hub(), guard.approvers().epoch), (Some(HUB), 1));
 }
+
+#[test]
+fn the_head_of_the_hubs_log_is_kept_and_a_hub_that_was_set_back_noted() {
+    let node = Node::new();
+    let guard = node.open();
+    guard.adopt(HUB, first_set()).unwrap();
+    let head = |seq, fill| Head { seq, hash: Digest([fill; 32]) };
+    guard.welcomed(head(4, 4)).unwrap();
+    guard.heard(head(9, 9));
+    guard.heard(head(7, 7));
+    guard.audit("test", json!({})).unwrap();
+    drop(guard);
+    let guard = node.open();
+    assert_eq!(guard.hub_head(), head(9, 9));
+    let noted = |guard: &Guard| {
+        guard.audit_records(0, 100).unwrap().iter().filter(|r| r.kind == "hub.log.changed").count()
+    };
+    guard.welcomed(head(9, 9)).unwrap();
+    guard.welcomed(head(12, 1)).unwrap();
+    assert_eq!(noted(&guard), 0, "a log that grows is in order");
+    guard.welcomed(head(3, 3)).unwrap();
+    guard.welcomed(head(3, 5)).unwrap();
+    assert_eq!((noted(&guard), guard.hub_head()), (2, head(3, 5)));
+    guard.forget().unwrap();
+    assert_eq!(guard.hub_head(), Head::default(), "another hub has another log");
+}

@@ -70,6 +70,7 @@ pub async fn greet(
         signature: transcript.sign_as_node(&context.key),
         approvers: context.local.approvers(),
         head: context.local.head(),
+        hub_head: context.local.hub_head(),
         outbox_epoch,
         outbox_next,
         mono_ms: context.clock.mono_ms(),

@@ -33,6 +33,7 @@ pub async fn run(
     status: &watch::Sender<LinkStatus>,
 ) -> End {
     // Two missed heartbeats are the end. A hub cannot make a node wait for ever, nor make it spin.
+    context.local.welcomed(welcome.head).await;
     let liveness = Duration::from_millis(welcome.tick_ms.clamp(50, MAX_TIMEOUT_MS) * 2);
     let (sink, stream) = greeted.socket.stream.split();
     let shared = Session {

@@ -85,6 +85,32 @@ pub(super) fn note_held(transaction: &Transaction<'_>, holder: &str, head: Head)
     Ok(())
 }
 
+pub(super) fn note_held_by_node(
+    transaction: &Transaction<'_>,
+    node: &DeviceId,
+    head: Head,
+) -> Result<Option<String>, StoreError> {
+    let holder = format!("node:{node}");
+    let fault = compare(transaction, head)?;
+    if let Some(fault) = &fault {
+        let noted: Option<(i64, [u8; 32])> = transaction
+            .prepare_cached("SELECT seq, hash FROM approver_heads WHERE holder = ?1")?
+            .query_row([&holder], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let known = match noted {
+            Some((seq, hash)) => compare(transaction, self::head(seq, hash))?.is_some(),
+            None => false,
+        };
+        // Once is enough: a node that lies could fill the log, which is never cut.
+        if !known {
+            let body = json!({"node": node, "seq": head.seq, "hash": head.hash, "fault": fault});
+            Audit::append_in(transaction, "hub.log.fault", &body)?;
+        }
+    }
+    note_held(transaction, &holder, head)?;
+    Ok(fault)
+}
+
 pub(super) fn compare(connection: &Connection, head: Head) -> Result<Option<String>, StoreError> {
     if head.seq == 0 {
         return Ok(None);

@@ -79,6 +79,25 @@ async fn a_cut_tail_shows_against_the_head_an_approver_holds() {
 }
 
 #[tokio::test]
+async fn a_log_that_was_set_back_shows_against_the_head_a_node_holds() {
+    let (_dir, store, audit) = log(5).await;
+    let held = audit.head().await.unwrap();
+    assert_eq!(audit.note_held_by_node(NODE, held).await.unwrap(), None);
+    sql(&store, "DELETE FROM audit WHERE seq > 2").await;
+    sql(&store, "DELETE FROM approver_heads").await;
+    assert!(audit.verify().await.unwrap().is_sound(), "an older copy looks whole by itself");
+    for _ in 0..3 {
+        let fault = audit.note_held_by_node(NODE, held).await.unwrap().unwrap();
+        assert!(fault.contains("record 5"), "{fault}");
+    }
+    let told = audit.records(2, 10).await.unwrap();
+    assert_eq!(told.len(), 1, "it is recorded once: {told:?}");
+    assert_eq!(told[0].kind, "hub.log.fault");
+    assert!(!audit.verify().await.unwrap().is_sound());
+    assert_eq!(audit.note_held_by_node(NODE, Head::default()).await.unwrap(), None, "a node that holds none");
+}
+
+#[tokio::test]
 async fn a_nodes_log_may_not_go_back_nor_change() {
     let (_dir, store, audit) = log(0).await;
     assert_eq!(audit.note_node_head(NODE, head(3, 3)).await.unwrap(), None);

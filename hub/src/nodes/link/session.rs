@@ -138,6 +138,16 @@ impl Nodes {
             tracing::warn!("{message}");
             self.inner.bus.emit(Event::Alarm { message });
         }
+        let held = self.inner.audit.note_held_by_node(id, hello.hub_head).await;
+        if let Some(fault) = unless_full(held).map_err(store_trouble)?.flatten() {
+            let message = format!(
+                "this hub's audit log is not the one that node `{}` knows: {fault}, as it is after an older copy \
+                 was put back; see `hearth audit verify`",
+                view.device.name
+            );
+            tracing::warn!("{message}");
+            self.inner.bus.emit(Event::Alarm { message });
+        }
         let clock = Clock::new(id, hello.boot, hello.outbox_next, self.inner.store.clone());
         unless_full(clock.hello(heard_ms, hello.mono_ms, hello.wall_ms).await).map_err(store_trouble)?;
         let mark = self.outbox_mark(id, hello.outbox_epoch).await.map_err(store_trouble)?;

@@ -325,6 +325,7 @@ impl Node {
             signature: self.transcript(hello, nonce, exporter).sign_as_node(&self.key),
             approvers: ApproverSet::default(),
             head: Head::default(),
+            hub_head: Head::default(),
             outbox_epoch: self.epoch,
             outbox_next: self.next,
             mono_ms: self.mono_ms,

@@ -77,6 +77,12 @@ impl Local for Fake {
     fn head(&self) -> Head {
         Head::default()
     }
+    fn hub_head(&self) -> Head {
+        Head::default()
+    }
+    fn welcomed(&self, _: Head) -> Pending<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
     fn invoke(&self, invoke: Invoke) -> Pending<'_, Reply> {
         Box::pin(async move {
             let cancel = CancellationToken::new();

@@ -218,7 +218,7 @@ impl Actions {
             config,
             tasks,
             open: open::Open::default(),
-            approvers: tokio::sync::watch::Sender::new(0),
+            approvers: tokio::sync::watch::Sender::default(),
         });
         let attendant = engine.clone();
         // From now on: a node that connects before the task first runs must not be missed.
@@ -402,7 +402,13 @@ impl Actions {
     /// Tells how many approvers are connected now (operator clients with the right and the ability to
     /// show approvals). With none, and none configured, a request that needs a person ends at once.
     pub fn approvers_connected(&self, count: usize) {
-        self.engine.approvers.send_replace(count);
+        self.engine.approvers.send_modify(|a| a.connected = count);
+    }
+
+    /// Tells how many people may decide in chats. They can be asked whether or not the platform is reached
+    /// just now: requests wait for their lifetime.
+    pub fn chat_approvers(&self, count: usize) {
+        self.engine.approvers.send_modify(|a| a.in_chats = count);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Approvals: what a person sees, what he decided, the grants, and the audit log.
 
 pub mod audit;
+pub mod card;
 pub(crate) mod rows;
 
 use hearth_shared::chain::Head;

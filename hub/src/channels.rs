@@ -1,144 +1,132 @@
-//! Channels: how people write to the hub, and what a reply may be made of on each.
+//! Channels: how people write to the hub and how answers, pictures and cards reach them.
 //!
-//! A reply is neutral ([`Reply`]); what a channel cannot show becomes words it can ([`Channel::text_of`]):
-//! a picture becomes a line with its path, a button a command to type. A new channel is one value of
-//! [`Channel`] with what it can do, and one line in [`CHANNELS`].
+//! ```text
+//! platform ──► Adapter::receive ──► Inbox ──► access ──► router ──► run
+//!    ▲                                                               │
+//!    └── Messages, Pictures, Edits, Buttons ◄── outbox ◄── plan ◄────┘
+//! ```
+//!
+//! | file | |
+//! | --- | --- |
+//! | [`message`] | the neutral words: conversation, person, message, reply, part |
+//! | [`adapter`] | **what a platform implements**: [`adapter::Channel`], [`adapter::Adapter`] and its facets |
+//! | [`capabilities`] | what a channel can show, and what becomes of the rest |
+//! | [`split`] | long texts in pieces that keep code blocks, lists and links whole |
+//! | [`inbox`] | what an adapter hands in: access, attachments, presses of buttons |
+//! | [`plan`], [`outbox`], [`draft`] | what goes out: from a reply to parts, durable, and while it is still being written |
+//! | [`cards`] | approvals as messages with buttons |
+//! | [`people`] | who was let in, and who knocks |
+//! | [`host`], [`health`] | keeps every adapter running, and tells how it stands |
+//! | [`clients`], [`telegram`] | the adapters |
+//!
+//! A new platform is one module that implements [`adapter::Channel`] and one line in the registry below. It
+//! is then in the configuration, in `hearth channels`, and may be held against the conformance suite.
 
-use crate::nodes::Media;
-use hearth_shared::error::ErrorCode;
+pub mod adapter;
+pub mod capabilities;
+pub mod cards;
+pub mod clients;
+#[cfg(test)]
+pub(crate) mod conformance;
+pub mod draft;
+pub mod health;
+pub mod host;
+pub mod inbox;
+pub mod message;
+pub mod outbox;
+pub mod people;
+pub mod plan;
+pub mod split;
+pub mod telegram;
+#[cfg(test)]
+mod toy;
+
+pub use capabilities::{Capabilities, can};
+pub use host::Channels;
+pub use message::{ApprovalPrompt, Inbound, Reply};
+
+use adapter::{Adapter, Channel, ChannelError, Ground};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-/// One neutral message.
-#[derive(Debug, Clone)]
-pub struct Inbound {
-    /// `terminal`, `webchat`.
-    pub channel: String,
-    /// Who writes, as the channel knows him.
-    pub sender: String,
-    /// The conversation: a session key or its short form.
-    pub session: String,
-    /// Unique per message: duplicates are dropped for 7 days.
-    pub message_id: String,
-    /// What he writes.
-    pub text: String,
-    /// Whether the sender may decide approvals: the gateway knows (scope `operator.approvals`), the text
-    /// never does. Without it `/approve` is refused.
-    pub may_decide: bool,
-}
+/// From one list: the configuration's tables, the capabilities by name, and the adapters to open.
+/// `always` channels need no configuration; a `configured` one is open when its table is there.
+macro_rules! registry {
+    (always { $($always:ty),* $(,)? } configured { $($(#[$doc:meta])* $name:ident: $kind:ty),* $(,)? }) => {
+        /// `[channels]`: one table a platform.
+        #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct ChannelsConfig {
+            $($(#[$doc])* pub $name: Option<<$kind as Channel>::Config>,)*
+        }
 
-/// What goes back, on whatever channel.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reply {
-    /// Plain text.
-    pub text: String,
-    /// Pictures.
-    pub media: Vec<Media>,
-    /// Code of the command that the reply says failed: programs tell a "no" from an answer by it.
-    pub failure: Option<ErrorCode>,
-}
-
-/// A request that waits for a person, as it is told in chat. What would run is on the card of the
-/// approval; this is only the way to it.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct ApprovalPrompt {
-    /// Id of the approval.
-    pub id: String,
-    /// What waits, in one sentence.
-    pub sentence: String,
-}
-
-/// What a channel can show.
-#[derive(Debug, Clone, Copy)]
-pub struct Capabilities {
-    /// Pictures in the conversation.
-    pub images: bool,
-    /// Buttons under a message.
-    pub buttons: bool,
-}
-
-/// A channel.
-#[derive(Debug, Clone, Copy)]
-pub struct Channel {
-    /// Its name in [`Inbound::channel`].
-    pub name: &'static str,
-    /// See there.
-    pub can: Capabilities,
-}
-
-/// All channels. The first is the plainest, and stands in for one that is not known.
-pub const CHANNELS: &[Channel] = &[
-    Channel { name: "terminal", can: Capabilities { images: false, buttons: false } },
-    Channel { name: "webchat", can: Capabilities { images: true, buttons: true } },
-];
-
-impl Channel {
-    /// A channel by name.
-    #[must_use]
-    pub fn of(name: &str) -> Self {
-        CHANNELS.iter().find(|c| c.name == name).copied().unwrap_or(CHANNELS[0])
-    }
-
-    /// The text of a reply here: pictures that cannot be shown become a line each.
-    #[must_use]
-    pub fn text_of(&self, reply: &Reply) -> String {
-        let mut text = reply.text.clone();
-        if !self.can.images {
-            for media in &reply.media {
-                if !text.is_empty() {
-                    text.push('\n');
+        impl ChannelsConfig {
+            /// Names of a table's keys in the order of its type; `path` as in `channels.telegram`.
+            pub(crate) fn fields(path: &str) -> &'static [&'static str] {
+                $(if path == concat!("channels.", stringify!($name)) {
+                    return crate::config::fields::<<$kind as Channel>::Config>();
+                })*
+                match path {
+                    "channels" => crate::config::fields::<Self>(),
+                    _ if path.ends_with(".access") => crate::config::fields::<crate::config::AccessConfig>(),
+                    _ => &[],
                 }
-                text.push_str(&format!(
-                    "{} ({}, {} KB)",
-                    media.path.display(),
-                    media.mime,
-                    media.size.div_ceil(1024)
-                ));
+            }
+
+            /// What is wrong with the values: table, key, and the message.
+            pub(crate) fn problems(&self) -> Vec<(String, &'static str, String)> {
+                let mut found = Vec::new();
+                $(if let Some(config) = &self.$name {
+                    let table = concat!("channels.", stringify!($name));
+                    let own = <$kind as Channel>::problems(config);
+                    found.extend(own.into_iter().map(|(key, message)| (table.to_owned(), key, message)));
+                })*
+                found
             }
         }
-        text
-    }
 
-    /// How a person decides here: nothing to say where there are buttons, else the command to type.
-    #[must_use]
-    pub fn how_to_decide(&self, prompt: &ApprovalPrompt) -> Option<String> {
-        let short = prompt.id.get(..8).unwrap_or(&prompt.id);
-        (!self.can.buttons).then(|| format!("/approve {short} allow-once | allow-always | deny"))
+        /// What every channel can do, by name.
+        pub(crate) const DECLARED: &[(&str, Capabilities)] = &[
+            $((<$always as Channel>::NAME, <$always as Channel>::CAN),)*
+            $((<$kind as Channel>::NAME, <$kind as Channel>::CAN),)*
+        ];
+
+        /// Opens all that are configured. One that cannot be opened is told of and does not keep the
+        /// others from running.
+        pub(crate) fn open_all(config: &ChannelsConfig, ground: &Ground) -> Vec<Opened> {
+            let mut opened = Vec::new();
+            $(opened.push(open_one::<$always>(&Default::default(), ground));)*
+            $(if let Some(own) = &config.$name {
+                opened.push(open_one::<$kind>(own, ground));
+            })*
+            opened
+        }
+    };
+}
+
+registry! {
+    always { clients::Terminal, clients::Webchat }
+    configured {
+        /// A Telegram bot. No public address is needed: the hub fetches its messages.
+        telegram: telegram::Telegram,
     }
 }
 
-impl Reply {
-    /// The parts of an assistant's message: `{type:"text",text}`, then `{type:"image",mimeType,mediaId,path,
-    /// sizeBytes}` for every picture.
-    #[must_use]
-    pub fn content(&self) -> Value {
-        let mut parts = vec![json!({ "type": "text", "text": self.text })];
-        parts.extend(self.media.iter().map(|m| {
-            json!({ "type": "image", "mimeType": m.mime, "mediaId": m.id, "path": m.path, "sizeBytes": m.size })
-        }));
-        Value::Array(parts)
-    }
+/// An adapter, or why there is none.
+pub(crate) struct Opened {
+    pub(crate) name: &'static str,
+    pub(crate) can: Capabilities,
+    pub(crate) access: Option<crate::config::AccessConfig>,
+    pub(crate) adapter: Result<Arc<dyn Adapter>, ChannelError>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_channel_cannot_show_becomes_words() {
-        let media = Media {
-            id: "m".into(),
-            path: "/x/a.jpg".into(),
-            mime: "image/jpeg".into(),
-            size: 2000,
-            sha256: hearth_shared::identity::Digest([0; 32]),
-        };
-        let reply = Reply { text: "Here.".into(), media: vec![media], failure: None };
-        assert_eq!(Channel::of("terminal").text_of(&reply), "Here.\n/x/a.jpg (image/jpeg, 2 KB)");
-        assert_eq!(Channel::of("webchat").text_of(&reply), "Here.");
-        let prompt = ApprovalPrompt { id: "0123456789abcdef".into(), sentence: "x".into() };
-        assert!(Channel::of("terminal").how_to_decide(&prompt).unwrap().starts_with("/approve 01234567 "));
-        assert!(Channel::of("webchat").how_to_decide(&prompt).is_none());
-        assert_eq!(reply.content()[1]["mediaId"], "m");
+/// Opens one.
+pub(crate) fn open_one<C: Channel>(config: &C::Config, ground: &Ground) -> Opened {
+    Opened {
+        name: C::NAME,
+        can: C::CAN,
+        access: C::access(config).cloned(),
+        adapter: C::open(config, ground),
     }
 }

@@ -18,6 +18,7 @@ mod approver_home;
 mod audit;
 mod backup;
 mod cert;
+mod channels;
 mod chat;
 mod completions;
 mod config;
@@ -101,6 +102,8 @@ enum Command {
     Approvals(approvals::Arguments),
     /// A person's own key for approvals, on this or another machine
     Approver(approver::Arguments),
+    /// Chats such as Telegram: how they stand, and who may write
+    Channels(channels::Arguments),
     /// Show or export the history of sensors
     Readings(readings::Arguments),
     /// Show and verify the audit log
@@ -163,6 +166,7 @@ fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Nodes(arguments) => nodes::run(&arguments, context),
         Command::Approvals(arguments) => approvals::run(&arguments, context),
         Command::Approver(arguments) => approver::run(&arguments, context),
+        Command::Channels(arguments) => channels::run(&arguments, context),
         Command::Readings(arguments) => readings::run(&arguments, context),
         Command::Audit(arguments) => audit::run(&arguments, context),
         Command::Backup(arguments) => backup::run(&arguments, context),

@@ -2,12 +2,15 @@
 //! example that `hearth config example` prints ([`example`]). [`load`] reads a file and refuses keys it
 //! does not know, [`check`] knows the ranges.
 
+mod access;
 pub mod check;
 pub mod example;
 pub mod load;
 mod schema;
 
+pub use access::{AccessConfig, DirectPolicy, GroupPolicy};
 pub use load::ConfigError;
+pub(crate) use schema::fields;
 
 use hearth_shared::identity::SecretText;
 use schemars::JsonSchema;
@@ -30,6 +33,8 @@ pub struct Config {
     pub retention: RetentionConfig,
     /// Answering people.
     pub agent: AgentConfig,
+    /// Chats beside the page and the terminal.
+    pub channels: crate::channels::ChannelsConfig,
     /// Logging.
     pub log: LogConfig,
 }
@@ -187,13 +192,17 @@ impl ModelConfig {
     /// that want none.
     #[must_use]
     pub fn key(&self) -> Option<SecretText> {
-        self.api_key_env
-            .as_deref()
-            .and_then(|name| std::env::var(name).ok())
-            .filter(|value| !value.is_empty())
-            .map(SecretText::new)
-            .or_else(|| self.api_key.clone())
+        secret(self.api_key_env.as_deref(), self.api_key.as_ref())
     }
+}
+
+/// A secret from the environment variable of this name, else as it stands in the file.
+pub(crate) fn secret(variable: Option<&str>, own: Option<&SecretText>) -> Option<SecretText> {
+    variable
+        .and_then(|name| std::env::var(name).ok())
+        .filter(|value| !value.is_empty())
+        .map(SecretText::new)
+        .or_else(|| own.cloned())
 }
 
 fn default_context() -> u32 {

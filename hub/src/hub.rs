@@ -5,6 +5,9 @@ use crate::agent::Agent;
 use crate::approvals::audit::Audit;
 use crate::bus::{Bus, Event};
 use crate::cert::{CertError, Certificates};
+use crate::channels::adapter::Ground;
+use crate::channels::host::Below;
+use crate::channels::{self, Channels, ChannelsConfig, Opened};
 use crate::config::Config;
 use crate::devices::Devices;
 use crate::home::{Home, HomeError};
@@ -69,6 +72,8 @@ pub struct Hub {
     pub agent: Agent,
     /// From message to run.
     pub router: Router,
+    /// Chats.
+    pub channels: Channels,
     /// Background work.
     pub tasks: Tasks,
     /// When it started.
@@ -100,6 +105,15 @@ impl Hub {
     /// # Errors
     /// [`HubError`].
     pub async fn open(home: Home, config: Config) -> Result<Arc<Self>, HubError> {
+        Self::open_with(home, config, channels::open_all).await
+    }
+
+    /// As [`Hub::open`], with the channels that `open` gives.
+    pub(crate) async fn open_with(
+        home: Home,
+        config: Config,
+        open: impl FnOnce(&ChannelsConfig, &Ground) -> Vec<Opened>,
+    ) -> Result<Arc<Self>, HubError> {
         let started = Instant::now();
         home.create()?;
         home.clear_leftovers()?;
@@ -147,6 +161,17 @@ impl Hub {
         nodes.start();
         actions.resume().await?;
         agent.resume().await?;
+        let opened = open(&config.channels, &Ground { bus: bus.clone(), sessions: sessions.clone() });
+        let below = Below {
+            store: store.clone(),
+            bus: bus.clone(),
+            actions: actions.clone(),
+            nodes: nodes.clone(),
+            router: router.clone(),
+            tasks: tasks.clone(),
+            hub: keys.identity.device_id(),
+        };
+        let channels = Channels::start(below, opened).await?;
         Ok(Arc::new(Self {
             home,
             config,
@@ -161,6 +186,7 @@ impl Hub {
             sessions,
             agent,
             router,
+            channels,
             tasks,
             started,
         }))

@@ -1,6 +1,7 @@
-//! From a message to a run: the door (duplicates, limits, chat commands), session keys. Lanes are the
+//! From a message to a run: access rules, the door (duplicates, limits, chat commands), session keys. Lanes are the
 //! agent's, because a run that is taken up after a restart needs its lane before any message comes.
 
+pub mod access;
 mod commands;
 mod door;
 pub mod keys;
@@ -67,10 +68,20 @@ impl Router {
             session_key: session_key.clone(),
             channel: message.channel.clone(),
             sender: message.sender.clone(),
-            text: message.text.clone(),
+            text: with_files(&message),
             correlation: correlation(),
+            reply_to: message.reply_to.as_ref().and_then(|to| serde_json::to_string(to).ok()),
         };
         tracing::info!(run = %new.run_id, session = %session_key, correlation = %new.correlation, "message");
+        if message.text.trim().is_empty() {
+            let n = message.attachments.len();
+            let reply =
+                format!("Kept {n} file{}; I cannot look into files yet.", if n == 1 { "" } else { "s" });
+            return Ok(match self.agent.say(new, reply).await? {
+                Started::Known(run) => found(&run),
+                _ => Routed { run_id: message.message_id, session_key, status: "ok" },
+            });
+        }
         let started = match commands::Command::parse(&message.text) {
             Some(command) => {
                 let reply = self.command(command, &message, &session_key).await?;
@@ -96,6 +107,18 @@ impl Router {
     pub fn session_key(text: &str) -> String {
         keys::resolve(text).unwrap_or_else(|_| text.to_owned())
     }
+}
+
+/// What the person wrote, and a line for every file that came with it.
+fn with_files(message: &Inbound) -> String {
+    let mut text = message.text.clone();
+    for (label, media) in &message.attachments {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&format!("[{label}: {}]", crate::channels::capabilities::in_words(media)));
+    }
+    text
 }
 
 fn found(run: &Run) -> Routed {

@@ -11,3 +11,4 @@ mod lines;
 mod page;
 mod pairing;
 mod regression;
+mod telegram;

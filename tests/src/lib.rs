@@ -2,14 +2,17 @@
 //! would: through their command lines.
 
 pub mod client;
+pub mod http;
 pub mod hub;
 pub mod model;
 pub mod node;
 pub mod process;
 pub mod program;
+pub mod telegram;
 
 pub use client::JsonClient;
 pub use hub::TestHub;
 pub use node::TestNode;
 pub use process::{Finished, eventually, skip};
 pub use program::Program;
+pub use telegram::FakeTelegram;

@@ -4,12 +4,15 @@ use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// What the model says in one turn.
 #[derive(Debug, Clone)]
 pub enum Turn {
     /// Words, in pieces.
     Words(Vec<&'static str>),
+    /// Words, with a pause before each piece but the first.
+    Slowly(Vec<&'static str>, Duration),
     /// A tool call: name and arguments.
     Call(&'static str, Value),
 }
@@ -77,7 +80,9 @@ fn answer(stream: TcpStream, turn: &Turn) -> Value {
     reader.read_exact(&mut body).expect("a body");
     let mut stream = reader.into_inner();
     let deltas: Vec<Value> = match turn {
-        Turn::Words(pieces) => pieces.iter().map(|p| json!({ "content": p })).collect(),
+        Turn::Words(pieces) | Turn::Slowly(pieces, _) => {
+            pieces.iter().map(|p| json!({ "content": p })).collect()
+        }
         Turn::Call(name, arguments) => {
             let arguments = arguments.to_string();
             let (head, tail) = arguments.split_at(arguments.len() / 2);
@@ -88,10 +93,15 @@ fn answer(stream: TcpStream, turn: &Turn) -> Value {
             ]
         }
     };
-    let reason = if matches!(turn, Turn::Words(_)) { "stop" } else { "tool_calls" };
+    let reason = if matches!(turn, Turn::Words(_) | Turn::Slowly(..)) { "stop" } else { "tool_calls" };
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
     stream.write_all(head.as_bytes()).expect("the hub reads");
-    for delta in deltas {
+    for (n, delta) in deltas.into_iter().enumerate() {
+        if let Turn::Slowly(_, pause) = turn
+            && n > 0
+        {
+            std::thread::sleep(*pause);
+        }
         let chunk = json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]});
         write!(stream, "data: {chunk}\n\n").expect("the hub reads");
         stream.flush().expect("the hub reads");

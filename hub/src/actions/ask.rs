@@ -25,7 +25,7 @@ impl Engine {
     pub(super) async fn ask(&self, record: &Record, entry: &Entry, need: Need) -> Result<(), StoreError> {
         if !self.config.approvals.wait_for_approver && !self.somebody_to_ask(entry).await {
             let message = format!(
-                "`{}` on `{}` needs a person's yes, and nobody who could decide is connected; open `hearth chat`, or set approvals.wait_for_approver in config.toml",
+                "`{}` on `{}` needs a person's yes, and nobody who could decide is connected or may decide in a chat; open `hearth chat`, or set approvals.wait_for_approver in config.toml",
                 record.action.command, record.node_name
             );
             return self.end(record, End::Failed(CommandError::new(ErrorCode::NobodyToAsk, message))).await;
@@ -58,7 +58,10 @@ impl Engine {
     async fn somebody_to_ask(&self, entry: &Entry) -> bool {
         let mut approvers = self.approvers.subscribe();
         let grace = if entry.restored { GRACE_AFTER_START } else { GRACE };
-        matches!(tokio::time::timeout(grace, approvers.wait_for(|n| *n > 0)).await, Ok(Ok(_)))
+        matches!(
+            tokio::time::timeout(grace, approvers.wait_for(|a| a.connected + a.in_chats > 0)).await,
+            Ok(Ok(_))
+        )
     }
 
     pub(super) async fn wait_for_decision(&self, record: &Record, entry: &Entry) -> Result<(), StoreError> {

@@ -30,6 +30,15 @@ const STORE_PAUSE: Duration = Duration::from_secs(5);
 /// Interval of deleting old actions.
 const PRUNE_EVERY: Duration = Duration::from_secs(3600);
 
+/// How many people could be asked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Approvers {
+    /// Over connected clients.
+    pub(super) connected: usize,
+    /// In chats, reached or not.
+    pub(super) in_chats: usize,
+}
+
 /// The parts that steps need.
 #[derive(Debug)]
 pub(super) struct Engine {
@@ -43,7 +52,7 @@ pub(super) struct Engine {
     pub(super) tasks: Tasks,
     pub(super) open: Open,
     pub(super) powered: Powered,
-    pub(super) approvers: watch::Sender<usize>,
+    pub(super) approvers: watch::Sender<Approvers>,
 }
 
 impl Engine {

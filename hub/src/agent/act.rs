@@ -5,7 +5,7 @@ use super::run::{RunError, RunTask};
 use super::{RunState, wording};
 use crate::actions::{Action, ActionError, ActionRequest, ActionState};
 use crate::bus::Event;
-use crate::channels::{ApprovalPrompt, Channel};
+use crate::channels::{self, ApprovalPrompt};
 use crate::nodes::Media;
 use crate::store::{StoreError, now_ms};
 use hearth_shared::error::{CommandError, ErrorCode};
@@ -209,7 +209,7 @@ impl RunTask {
                 self.state(RunState::WaitingApproval).await?;
                 let approval = self.parts.actions.approval(&id.to_string()).await.map_err(told)?;
                 let prompt = ApprovalPrompt { id: id.to_string(), sentence: approval.sentence };
-                let how = Channel::of(&self.new.channel).how_to_decide(&prompt);
+                let how = channels::can(&self.new.channel).how_to_decide(&prompt);
                 let text = wording::waits_for_person(self.lang(), &call.node_name, &prompt, how.as_deref());
                 self.tell.chat(
                     "status",

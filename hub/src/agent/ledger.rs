@@ -30,6 +30,8 @@ pub struct NewRun {
     pub text: String,
     /// For the logs.
     pub correlation: Correlation,
+    /// Where the answer is to be sent, for channels to which the hub pushes; opaque here.
+    pub reply_to: Option<String>,
 }
 
 /// What came of a tool call.
@@ -130,8 +132,8 @@ impl Ledger {
                     .transpose()?;
                 if known.is_none() {
                     t.execute(
-                        "INSERT INTO runs (run_id, session_key, channel, sender, text, correlation, state, started_ms) \
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7)",
+                        "INSERT INTO runs (run_id, session_key, channel, sender, text, correlation, state, started_ms, reply_to) \
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8)",
                         params![
                             new.run_id,
                             new.session_key,
@@ -139,7 +141,8 @@ impl Ledger {
                             new.sender,
                             new.text,
                             new.correlation.to_string(),
-                            now as i64
+                            now as i64,
+                            new.reply_to
                         ],
                     )?;
                 }
@@ -162,7 +165,7 @@ impl Ledger {
         self.0
             .read(|c| {
                 let mut statement = c.prepare(
-                    "SELECT run_id, session_key, channel, sender, text, correlation, events, started_ms FROM runs \
+                    "SELECT run_id, session_key, channel, sender, text, correlation, events, started_ms, reply_to FROM runs \
                      WHERE ended_ms IS NULL ORDER BY started_ms, rowid",
                 )?;
                 let rows = statement.query_map([], |row| {
@@ -173,6 +176,7 @@ impl Ledger {
                         sender: row.get(3)?,
                         text: row.get(4)?,
                         correlation: row.get::<_, String>(5)?.parse().unwrap_or_default(),
+                        reply_to: row.get(8)?,
                     };
                     Ok((new, row.get::<_, i64>(6)? as u64, row.get::<_, i64>(7)? as u64))
                 })?;

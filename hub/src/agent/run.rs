@@ -3,7 +3,7 @@
 use super::events::Teller;
 use super::lanes::{Permit, Ticket};
 use super::{NewRun, Parts, RunState};
-use crate::channels::{Channel, Reply};
+use crate::channels::{self, Reply};
 use crate::sessions::Message;
 use crate::store::{StoreError, now_ms};
 use serde_json::{Value, json};
@@ -223,7 +223,7 @@ impl RunTask {
     async fn reply(&self, reply: Reply) -> Result<(), StoreError> {
         // Who asks for the reply as text alone gets pictures as words where his channel shows none; the
         // transcript and the event keep the parts, for every client of the session.
-        let text = Channel::of(&self.new.channel).text_of(&reply);
+        let text = channels::can(&self.new.channel).text_of(&reply);
         let failure = reply.failure.map(hearth_shared::error::ErrorCode::as_str);
         let line = self.line("reply", "assistant", reply.content());
         let message = json!({ "role": "assistant", "content": line.content, "timestamp": line.timestamp });

@@ -182,7 +182,9 @@ fn inbound(id: &str, text: &str) -> Inbound {
         session: "main".into(),
         message_id: id.into(),
         text: text.into(),
+        attachments: Vec::new(),
         may_decide: true,
+        reply_to: None,
     }
 }
 

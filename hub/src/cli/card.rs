@@ -5,9 +5,10 @@
 //! line, marked as the assistant's words. Characters that could deceive are shown escaped.
 
 use super::error::Failure;
-use super::output::{safe_line, safe_text, span};
+use super::output::{safe_line, span};
+use crate::approvals::card::{Said, Words};
 use hearth_shared::challenge::{Challenge, SignedChallenge};
-use hearth_shared::command::{Invocation, Need};
+use hearth_shared::command::Need;
 use hearth_shared::identity::PublicKey;
 use serde_json::Value;
 
@@ -108,87 +109,27 @@ impl Card {
                 out.push_str(&format!("│           {more}\n"));
             }
         };
-        let title = match &self.signed {
-            Some((_, c)) => {
-                line("node", format!("{} ({})", safe_line(&c.name), c.node.short()));
-                line(
-                    "command",
-                    format!("{}   class {}, needs {}", safe_line(&c.command), c.class.as_str(), who(c.need)),
-                );
-                line("with", pretty(&c.params));
-                line("means", pretty(&c.facts));
-                match &c.always {
-                    Some(rule) => line(
-                        "always",
-                        format!(
-                            "would let {} run again with exactly these parameters, while the facts are these:\n{}",
-                            safe_line(&rule.command),
-                            pretty(&rule.facts)
-                        ),
-                    ),
-                    None => line("always", "cannot be chosen for this".into()),
-                }
-                format!("{} asks to: {}", safe_line(&c.name), safe_line(&sentence(&c.command, &c.params)))
-            }
-            None => {
-                let told = &self.told;
-                line("node", format!("{} ({})", safe_line(&told.node_name), short(&told.node)));
-                line("command", safe_line(&told.command));
-                line("with", pretty(&told.params));
-                let checked = if told.checked_on_node {
-                    "the node is away: this is the hub's word, the node asks again when it is back"
-                } else {
-                    "NOT CHECKED ON THE NODE: this node obeys the hub alone"
-                };
-                line("checked", checked.into());
-                format!("{}: {}", safe_line(&told.node_name), safe_line(&told.sentence))
-            }
-        };
         let told = &self.told;
-        let left = if told.expires_ms > now_ms { span(told.expires_ms - now_ms) } else { "no time".into() };
-        let mut said = format!("│ asked by  {}\n", safe_line(&told.requester));
-        if let Some(reason) = told.reason.as_deref().filter(|r| !r.is_empty()) {
-            let short: String = reason.chars().take(hearth_shared::limits::MAX_REASON_CHARS).collect();
-            said.push_str(&format!("│ because   {}\n", safe_line(&short)));
+        let said = Said { requester: &told.requester, reason: told.reason.as_deref() };
+        let words = match &self.signed {
+            Some((_, challenge)) => Words::of_challenge(challenge, said),
+            None => Words::of_hub(
+                (&told.node_name, &short(&told.node)),
+                (&told.command, &told.params, &told.sentence),
+                told.checked_on_node,
+                said,
+            ),
+        };
+        for (name, text) in words.facts {
+            line(name, text);
         }
+        let title = words.title;
+        let left = if told.expires_ms > now_ms { span(told.expires_ms - now_ms) } else { "no time".into() };
+        let said: String = words.said.iter().map(|(name, text)| format!("│ {name:<9} {text}\n")).collect();
         format!(
             "╭ {title}\n{out}├ what the assistant says (not checked)\n{said}╰ approval {}, {left} left\n",
             short(&told.id)
         )
-    }
-}
-
-fn who(need: Need) -> &'static str {
-    match need {
-        Need::None => "nobody's yes",
-        Need::Hub => "your yes",
-        Need::Person => "a yes signed with a person's own key",
-    }
-}
-
-/// Made here from command and parameters, never taken from the hub.
-fn sentence(command: &str, params: &Value) -> String {
-    Invocation::parse(command, &params.to_string()).map_or_else(|_| command.to_owned(), |i| i.sentence())
-}
-
-/// JSON as short lines, one key each.
-fn pretty(value: &Value) -> String {
-    match value {
-        Value::Object(map) if map.is_empty() => "nothing".into(),
-        Value::Object(map) => {
-            let lines =
-                map.iter().map(|(key, value)| format!("{}: {}", safe_line(key), safe_line(&plain(value))));
-            lines.collect::<Vec<_>>().join("\n")
-        }
-        Value::Null => "nothing".into(),
-        other => safe_text(&plain(other)),
-    }
-}
-
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }
 
@@ -201,31 +142,10 @@ pub fn short(id: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hearth_shared::challenge::{AlwaysRule, VERSION};
-    use hearth_shared::command::Class;
-    use hearth_shared::identity::{DeviceId, Digest, Nonce, SecretKey};
-    use hearth_shared::reading::{BootId, RequestId};
-    use serde_json::json;
-
-    fn challenge(node: &SecretKey) -> Challenge {
-        Challenge {
-            v: VERSION,
-            hub: DeviceId([1; 32]),
-            node: node.device_id(),
-            name: "gar\u{202e}age".into(),
-            request: RequestId([2; 16]),
-            boot: BootId([3; 16]),
-            nonce: Nonce([4; 32]),
-            policy: Digest([5; 32]),
-            class: Class::Actuate,
-            need: Need::Hub,
-            command: "gpio.pulse".into(),
-            params: json!({"pin": "pump", "value": true, "durationMs": 20_000}),
-            facts: json!({"line": "simulated:4", "note": "a\u{1b}[2Jb"}),
-            always: None,
-            valid_ms: 60_000,
-        }
-    }
+    use crate::approvals::card::tests::challenge;
+    use hearth_shared::challenge::AlwaysRule;
+    use hearth_shared::identity::SecretKey;
+    use hearth_shared::reading::RequestId;
 
     fn told(node: &SecretKey) -> Told {
         Told {

@@ -1,7 +1,7 @@
 //! Answers on stdout: text for people, JSON for programs.
 
 use super::error::Failure;
-use hearth_shared::identity::is_deceptive;
+pub use crate::approvals::card::{safe_line, safe_text};
 use serde::Serialize;
 use std::io::Write as _;
 
@@ -98,27 +98,6 @@ fn columns(text: &str) -> usize {
     text.chars().map(|c| if wide(c) { 2 } else { 1 }).sum()
 }
 
-/// Text from elsewhere, safe on a terminal: characters that move the cursor or hide what stands there
-/// are shown as `\u{...}`; line ends and tabs stay.
-#[must_use]
-pub fn safe_text(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if matches!(c, '\n' | '\t') || !is_deceptive(c) {
-            out.push(c);
-        } else {
-            out.extend(c.escape_unicode());
-        }
-    }
-    out
-}
-
-/// As [`safe_text`], in one line.
-#[must_use]
-pub fn safe_line(text: &str) -> String {
-    safe_text(&text.replace(['\n', '\r', '\t'], " "))
-}
-
 /// A time for people, in this machine's zone.
 #[must_use]
 pub fn time(unix_ms: u64) -> String {
@@ -162,6 +141,7 @@ pub fn bytes(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hearth_shared::identity::is_deceptive;
 
     #[test]
     fn columns_line_up_with_wide_characters_too() {

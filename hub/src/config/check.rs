@@ -83,6 +83,9 @@ pub fn problems(config: &Config, text: &str) -> Vec<Problem> {
             ),
         );
     }
+    for (table, key, message) in config.channels.problems() {
+        check.add(&table, key, message);
+    }
     check.problems
 }
 
@@ -140,7 +143,7 @@ fn is_rule(rule: &str) -> bool {
         .is_some_and(|(family, rest)| word(family) && (rest == "*" || rest.split('.').all(word)))
 }
 
-fn is_variable(name: &str) -> bool {
+pub(crate) fn is_variable(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

@@ -60,7 +60,8 @@ fn collect(
         let doc = text(property).or_else(|| text(target)).unwrap_or_default();
         if target.get("properties").is_some() {
             let inner = if path.is_empty() { (*name).to_owned() } else { format!("{path}.{name}") };
-            collect(root, target, &defaults[*name], &inner, doc, inner_optional, found);
+            // What lies in a table that may be left out goes with it.
+            collect(root, target, &defaults[*name], &inner, doc, optional || inner_optional, found);
             continue;
         }
         let default = Some(&defaults[*name])
@@ -104,13 +105,14 @@ fn order(path: &str) -> &'static [&'static str] {
         "agent" => fields::<AgentConfig>(),
         "agent.model" => fields::<ModelConfig>(),
         "log" => fields::<LogConfig>(),
+        _ if path.starts_with("channels") => crate::channels::ChannelsConfig::fields(path),
         // A table without a line here would be empty in the example; a test compares with the schema.
         _ => &[],
     }
 }
 
 /// What serde's derive says about a struct: it hands its field names to the deserialiser.
-fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+pub(crate) fn fields<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     let mut names: &'static [&'static str] = &[];
     let _ = T::deserialize(FieldNames(&mut names));
     names

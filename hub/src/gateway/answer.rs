@@ -1,6 +1,8 @@
 //! Errors as clients see them: one code for programs, one line for people.
 
 use crate::actions::ActionError;
+use crate::channels::host::HostError;
+use crate::channels::people::PeopleError;
 use crate::devices::{DeviceError, Scope};
 use crate::nodes::NodeError;
 use crate::routing::RouteError;
@@ -106,6 +108,20 @@ impl Outward for RouteError {
         match self {
             Self::Store(e) => e.outward(),
             Self::Refused(why) => invalid(why),
+        }
+    }
+}
+
+impl Outward for HostError {
+    fn outward(self) -> ErrorShape {
+        match self {
+            Self::Store(e) | Self::People(PeopleError::Store(e)) => e.outward(),
+            Self::NoChannel(_) => coded(invalid(self.to_string()), "UNKNOWN_CHANNEL"),
+            Self::People(PeopleError::NoCode(_) | PeopleError::NoPerson { .. }) => {
+                coded(invalid(self.to_string()), "UNKNOWN_PERSON")
+            }
+            Self::Channel(_) | Self::Send(_) | Self::Late => unavailable(self.to_string()),
+            Self::NoPeople(_) | Self::People(_) => invalid(self.to_string()),
         }
     }
 }

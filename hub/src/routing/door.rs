@@ -19,7 +19,7 @@ const MAX_SENDERS: usize = 1_000;
 /// Shapes and sizes.
 pub(super) fn check(message: &Inbound) -> Result<(), RouteError> {
     let refuse = |why: String| Err(RouteError::Refused(why));
-    if message.text.trim().is_empty() {
+    if message.text.trim().is_empty() && message.attachments.is_empty() {
         return refuse("the message is empty".into());
     }
     if message.text.len() > MAX_TEXT {

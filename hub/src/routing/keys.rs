@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 /// Longest key.
 pub const MAX_KEY: usize = 512;
 
-/// How direct messages are kept apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+/// How direct messages are kept apart, the widest first.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "kebab-case")]
 pub enum DmScope {
     /// All of them share the main chat.
@@ -43,6 +45,16 @@ pub fn direct(scope: DmScope, channel: &str, account: &str, peer: &str) -> Strin
         DmScope::PerPeer => format!("agent:main:direct:{peer}"),
         DmScope::PerChannelPeer => format!("agent:main:{channel}:direct:{peer}"),
         DmScope::PerAccountChannelPeer => format!("agent:main:{channel}:{account}:direct:{peer}"),
+    }
+}
+
+/// The key of a group, or of a thread in it.
+#[must_use]
+pub fn group(channel: &str, id: &str, thread: Option<&str>) -> String {
+    let key = format!("agent:main:{}:group:{}", part(channel), part(id));
+    match thread {
+        Some(thread) => format!("{key}:thread:{}", part(thread)),
+        None => key,
     }
 }
 

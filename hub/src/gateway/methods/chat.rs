@@ -95,7 +95,9 @@ pub(super) async fn deliver(
         session,
         message_id: key,
         text,
+        attachments: Vec::new(),
         may_decide: client.may_decide(),
+        reply_to: None,
     };
     call.gateway.hub.router.deliver(message).await.map_err(RouteError::outward)
 }

@@ -1,8 +1,9 @@
 //! `hearth.*`: what our own programs need beyond the protocol: pairing windows, links for pages, the audit log,
-//! readings, pictures, approvers, what is kept.
+//! readings, pictures, approvers, what is kept, chat channels.
 
 mod audit;
 mod cert;
+mod channels;
 mod page;
 mod pairing;
 mod people;
@@ -34,4 +35,8 @@ pub(super) const METHODS: &[Method] = &[
     people::CHANGE,
     people::ACTION,
     people::CANCEL,
+    channels::LIST,
+    channels::TEST,
+    channels::ALLOW,
+    channels::REMOVE,
 ];

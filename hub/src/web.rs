@@ -52,6 +52,7 @@ const FILES: &[File] = files! {
     "lang/zh.js" SCRIPT,
     "manifest.webmanifest" "application/manifest+json",
     "markdown.js" SCRIPT,
+    "push.js" SCRIPT,
     "style.css" STYLE,
     "sw.js" SCRIPT,
     "transport.js" SCRIPT,

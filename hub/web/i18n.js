@@ -1,5 +1,6 @@
 // Words in the person's language, and numbers and times as they are written there.
 
+import { save } from "./keys.js";
 import en from "./lang/en.js";
 
 const KEY = "hearth.lang";
@@ -23,6 +24,8 @@ export async function setLanguage(next, keep = true) {
   words = lang === "zh" ? (await import("./lang/zh.js")).default : en;
   document.documentElement.lang = lang === "zh" ? "zh-CN" : "en";
   if (keep) store(KEY, lang);
+  // For the service worker, which speaks when no page is open.
+  await save("lang", lang).catch(() => {});
 }
 
 /** A text by its key; `{name}` in it becomes `values.name`. */

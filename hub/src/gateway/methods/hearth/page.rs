@@ -1,8 +1,9 @@
 //! What the web page needs beyond the rest: the link that lets it in, and the last pictures of a node.
 
-use super::pairing::{MAX_WINDOW_MS, reachable};
+use super::pairing::{MAX_WINDOW_MS, is_local, network_addresses, reachable};
 use super::people::require_device;
 use crate::devices::{DeviceError, Scope};
+use crate::gateway::Gateway;
 use crate::gateway::answer::{Answer, Outward as _, forbidden, invalid};
 use crate::gateway::methods::nodes::MediaEntry;
 use crate::gateway::methods::{Access, Call, Method, method};
@@ -14,7 +15,6 @@ use hearth_shared::limits::PAGE_LINK_MS;
 use hearth_shared::reading::RequestId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 const ADMIN: Access = Access::Operator(Scope::Admin);
@@ -92,17 +92,28 @@ async fn link(call: Call, params: LinkParams) -> Answer<Link> {
         .map_err(DeviceError::outward)?;
     let secret = URL_SAFE_NO_PAD.encode(made.secret.0);
     Ok(Link {
-        urls: reachable(gateway).iter().map(|a| format!("{}/#join={secret}", base(a))).collect(),
+        urls: addresses(gateway).iter().map(|a| format!("{}/#join={secret}", base(a))).collect(),
         expires_at_ms: made.expires_ms,
         loopback_only: gateway.addresses.iter().all(|a| a.ip().is_loopback()),
         rights: params.rights,
     })
 }
 
+/// Names first that the owner gave the hub: a page's keys belong to the address it was opened under, and a name
+/// outlives a number. What only this machine reaches comes last.
+fn addresses(gateway: &Gateway) -> Vec<String> {
+    let network = network_addresses(gateway);
+    let (named, other): (Vec<String>, Vec<String>) = network.into_iter().partition(|a| {
+        let host = a.rsplit_once(':').map_or(a.as_str(), |(host, _)| host);
+        gateway.hub.config.gateway.hosts.iter().any(|h| h == host)
+    });
+    let local = reachable(gateway).into_iter().filter(|a| is_local(a));
+    named.into_iter().chain(other).chain(local).collect()
+}
+
 /// Plain only on this machine, where nobody listens on the way.
 fn base(address: &str) -> String {
-    let loopback = address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_loopback());
-    format!("{}://{address}", if loopback { "http" } else { "https" })
+    format!("{}://{address}", if is_local(address) { "http" } else { "https" })
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -125,7 +125,7 @@ pub(super) fn network_addresses(gateway: &Gateway) -> Vec<String> {
 }
 
 /// Whether `host:port` is on loopback.
-fn is_local(address: &str) -> bool {
+pub(super) fn is_local(address: &str) -> bool {
     address.parse::<SocketAddr>().is_ok_and(|a| a.ip().is_loopback())
 }
 

@@ -68,8 +68,16 @@ fn bucket(at_ms: i64) -> i64 {
     at_ms - at_ms.rem_euclid(BUCKET_MS)
 }
 
-/// Stores a reading and brings its summary up to date. One that is there already changes nothing.
+/// Stores a reading and brings its summary up to date. One that is there already changes nothing. One that
+/// comes so late that the raw readings of its time are deleted is summarised only: a lone raw value would
+/// stand for all that were there.
 pub(super) fn insert(t: &Transaction<'_>, raw: &Raw) -> Result<(), StoreError> {
+    let kept_from: i64 = t
+        .prepare_cached("SELECT raw_from FROM sensors WHERE id = ?1")?
+        .query_row([raw.sensor], |r| r.get(0))?;
+    if raw.at_ms < kept_from {
+        return summarise(t, raw);
+    }
     let new = t
         .prepare_cached(
             "INSERT OR IGNORE INTO readings (sensor, at_ms, epoch, seq, value, boot, dated) \
@@ -87,6 +95,10 @@ pub(super) fn insert(t: &Transaction<'_>, raw: &Raw) -> Result<(), StoreError> {
     if new == 0 {
         return Ok(());
     }
+    summarise(t, raw)
+}
+
+fn summarise(t: &Transaction<'_>, raw: &Raw) -> Result<(), StoreError> {
     t.prepare_cached(
         "INSERT INTO summaries (sensor, bucket, count, sum, min, min_at, max, max_at, last, last_at) \
          VALUES (?1, ?2, 1, ?4, ?4, ?3, ?4, ?3, ?4, ?3) ON CONFLICT (sensor, bucket) DO UPDATE SET \
@@ -284,13 +296,49 @@ fn add(total: &mut Option<Part>, part: Part) {
 
 const PART: &str = "count, sum, min, min_at, max, max_at, last, last_at";
 
-/// Oldest raw reading of a sensor: from its bucket on (the next one, when it does not begin with it) the
-/// raw readings are complete.
+/// From this bucket on the raw readings of a sensor are complete.
 fn raw_from(c: &Connection, sensor: i64) -> Result<i64, StoreError> {
-    let oldest: Option<i64> = c
-        .prepare_cached("SELECT min(at_ms) FROM readings WHERE sensor = ?1")?
-        .query_row([sensor], |r| r.get(0))?;
-    Ok(oldest.map_or(i64::MAX, bucket))
+    let (oldest, kept_from): (Option<i64>, i64) = c
+        .prepare_cached("SELECT (SELECT min(at_ms) FROM readings WHERE sensor = ?1), raw_from FROM sensors WHERE id = ?1")?
+        .query_row([sensor], |r| Ok((r.get(0)?, r.get(1)?)))?;
+    Ok(oldest.map_or(i64::MAX, bucket).max(kept_from))
+}
+
+/// Notes, before raw readings are deleted, up to where.
+pub(super) fn keep_raw_from(t: &Transaction<'_>, sensor: i64, from: i64) -> Result<(), StoreError> {
+    t.prepare_cached("UPDATE sensors SET raw_from = max(raw_from, ?2) WHERE id = ?1")?
+        .execute(params![sensor, bucket(from)])?;
+    Ok(())
+}
+
+/// Where a page of a series ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    at: i64,
+    epoch: i64,
+    seq: i64,
+}
+
+impl Cursor {
+    /// Behind everything of a bucket.
+    fn behind(bucket: i64) -> Self {
+        Self { at: bucket + BUCKET_MS - 1, epoch: i64::MAX, seq: i64::MAX }
+    }
+}
+
+impl std::fmt::Display for Cursor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.at, self.epoch, self.seq)
+    }
+}
+
+impl std::str::FromStr for Cursor {
+    type Err = std::num::ParseIntError;
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut parts = text.splitn(3, '.').map(str::parse);
+        let mut next = || parts.next().unwrap_or_else(|| "".parse());
+        Ok(Self { at: next()?, epoch: next()?, seq: next()? })
+    }
 }
 
 impl Readings {
@@ -410,6 +458,66 @@ impl Readings {
                     merger.push(Part::value(row.get(0)?, row.get(1)?));
                 }
                 Ok(merger.finish())
+            })
+            .await
+    }
+
+    /// At most `limit` values of a span as they are kept, oldest first, behind `after`; nothing is merged. The
+    /// cursor is that of the next page, `None` on the last one.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn page(
+        &self,
+        node: DeviceId,
+        sensor: &str,
+        from_ms: u64,
+        to_ms: u64,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<(Vec<Point>, Option<Cursor>), StoreError> {
+        let (name, from, to) = (sensor.to_owned(), ms(from_ms), ms(to_ms));
+        let limit = limit.max(1);
+        self.store
+            .read(move |c| {
+                let Some(sensor) = sensor_id(c, &node, &name)? else { return Ok((Vec::new(), None)) };
+                let raw_from = raw_from(c, sensor)?;
+                let mut merger = Merger::new(1);
+                let mut last = None;
+                // One more than fits tells whether there is another page.
+                let mut room = limit + 1;
+                let first = after.map_or_else(|| bucket(from), |a| bucket(a.at) + BUCKET_MS);
+                let mut statement = c.prepare_cached(&format!(
+                    "SELECT {PART}, bucket FROM summaries WHERE sensor = ?1 AND bucket >= ?2 AND bucket < ?3 \
+                     ORDER BY bucket LIMIT ?4"
+                ))?;
+                let mut rows = statement.query(params![sensor, first, to.min(raw_from), room as i64])?;
+                while let Some(row) = rows.next()? {
+                    room -= 1;
+                    if room == 0 {
+                        break;
+                    }
+                    last = Some(Cursor::behind(row.get(8)?));
+                    merger.push(Part::row(row)?);
+                }
+                let start = after.unwrap_or(Cursor { at: from.saturating_sub(1), epoch: i64::MAX, seq: i64::MAX });
+                let mut statement = c.prepare_cached(
+                    "SELECT value, at_ms, epoch, seq FROM readings WHERE sensor = ?1 AND at_ms >= ?2 AND at_ms < ?3 \
+                     AND (at_ms, epoch, seq) > (?4, ?5, ?6) ORDER BY at_ms, epoch, seq LIMIT ?7",
+                )?;
+                let begin = from.max(raw_from).max(start.at);
+                let span = params![sensor, begin, to, start.at, start.epoch, start.seq, room as i64];
+                let mut rows = statement.query(span)?;
+                while let Some(row) = rows.next()? {
+                    room -= 1;
+                    if room == 0 {
+                        break;
+                    }
+                    let at = row.get(1)?;
+                    last = Some(Cursor { at, epoch: row.get(2)?, seq: row.get(3)? });
+                    merger.push(Part::value(row.get(0)?, at));
+                }
+                Ok((merger.finish(), last.filter(|_| room == 0)))
             })
             .await
     }

@@ -9,6 +9,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/003_actions.sql"),
     include_str!("migrations/004_sessions.sql"),
     include_str!("migrations/005_page_links.sql"),
+    include_str!("migrations/006_raw_from.sql"),
 ];
 
 /// How many steps there are.

@@ -7,7 +7,7 @@
 use super::error::Failure;
 use super::output::{safe_line, safe_text, span};
 use hearth_shared::challenge::{Challenge, SignedChallenge};
-use hearth_shared::command::{Invocation, Need};
+use hearth_shared::command::{Class, Invocation, Need};
 use hearth_shared::identity::PublicKey;
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ pub struct Told {
     pub id: String,
     /// `pending`, `allowed`, `denied`, `expired`, `cancelled`.
     pub status: String,
+    /// `node`, or `gateway` for the hub's machine.
+    pub host: String,
     /// Node id.
     pub node: String,
     /// Node name.
@@ -82,10 +84,16 @@ impl Card {
         Ok(Self { told, signed: Some((signed, challenge)) })
     }
 
-    /// Whether "always" can be chosen: there is a rule to store, and it may come from a terminal chat.
+    /// Whether a person's own key can say "always": there is a rule to store.
     #[must_use]
     pub fn offers_always(&self) -> bool {
         self.signed.as_ref().is_some_and(|(_, c)| c.always.is_some())
+    }
+
+    /// Whether the hub's key, by a word in a chat or on the command line, can say "always": for pictures only.
+    #[must_use]
+    pub fn offers_always_by_hub(&self) -> bool {
+        self.offers_always() && self.signed.as_ref().is_some_and(|(_, c)| c.class == Class::Capture)
     }
 
     /// Whether only a person's own key is enough.
@@ -135,7 +143,9 @@ impl Card {
                 line("node", format!("{} ({})", safe_line(&told.node_name), short(&told.node)));
                 line("command", safe_line(&told.command));
                 line("with", pretty(&told.params));
-                let checked = if told.checked_on_node {
+                let checked = if told.host == "gateway" {
+                    "RUNS ON THE HUB'S MACHINE, by whoever asked: the hub only tells your answer"
+                } else if told.checked_on_node {
                     "the node is away: this is the hub's word, the node asks again when it is back"
                 } else {
                     "NOT CHECKED ON THE NODE: this node obeys the hub alone"
@@ -202,7 +212,6 @@ pub fn short(id: &str) -> String {
 mod tests {
     use super::*;
     use hearth_shared::challenge::{AlwaysRule, VERSION};
-    use hearth_shared::command::Class;
     use hearth_shared::identity::{DeviceId, Digest, Nonce, SecretKey};
     use hearth_shared::reading::{BootId, RequestId};
     use serde_json::json;
@@ -281,7 +290,7 @@ mod tests {
             Some(AlwaysRule { command: c.command.clone(), params: c.params.clone(), facts: c.facts.clone() });
         let signed = SignedChallenge::issue(&c, &node).unwrap();
         let card = Card::new(told(&node), Some(signed), Some(&node.public())).unwrap();
-        assert!(card.offers_always());
+        assert!(card.offers_always() && !card.offers_always_by_hub(), "class actuate takes a person's key");
         assert!(card.text(0).contains("exactly these parameters"));
     }
 

@@ -299,7 +299,9 @@ const PART: &str = "count, sum, min, min_at, max, max_at, last, last_at";
 /// From this bucket on the raw readings of a sensor are complete.
 fn raw_from(c: &Connection, sensor: i64) -> Result<i64, StoreError> {
     let (oldest, kept_from): (Option<i64>, i64) = c
-        .prepare_cached("SELECT (SELECT min(at_ms) FROM readings WHERE sensor = ?1), raw_from FROM sensors WHERE id = ?1")?
+        .prepare_cached(
+            "SELECT (SELECT min(at_ms) FROM readings WHERE sensor = ?1), raw_from FROM sensors WHERE id = ?1",
+        )?
         .query_row([sensor], |r| Ok((r.get(0)?, r.get(1)?)))?;
     Ok(oldest.map_or(i64::MAX, bucket).max(kept_from))
 }

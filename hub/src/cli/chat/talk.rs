@@ -256,7 +256,7 @@ impl<'a> Talk<'a> {
             }
         };
         if let Some(card) = self.asks.front().cloned() {
-            match approve::parse_answer(&text, card.offers_always()) {
+            match approve::parse_answer(&text, card.offers_always_by_hub()) {
                 Some(decision) => {
                     self.asks.pop_front();
                     self.shown = false;

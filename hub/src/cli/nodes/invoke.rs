@@ -138,10 +138,10 @@ async fn decide(
 /// Asks until the answer is clear; `None` when the person leaves it open.
 async fn ask(keyboard: &mut Keyboard, card: &Card) -> Option<Decision> {
     loop {
-        keyboard.prompt(approve::question(card), false);
+        keyboard.prompt(approve::question(card.offers_always_by_hub()), false);
         match keyboard.next().await {
             Line::Text(text) => {
-                if let Some(decision) = approve::parse_answer(&text, card.offers_always()) {
+                if let Some(decision) = approve::parse_answer(&text, card.offers_always_by_hub()) {
                     return Some(decision);
                 }
             }

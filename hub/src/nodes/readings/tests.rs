@@ -188,7 +188,9 @@ async fn a_reading_older_than_what_is_kept_raw_changes_only_its_summary() {
     forget_raw(&store, 4 * BUCKET_MS).await;
     // A node that was away hands it over now.
     store
-        .write(|t| insert(t, &Raw { sensor: 1, at_ms: 30_000, epoch: 2, seq: 1, value: 8.0, boot: 1, source: 1 }))
+        .write(|t| {
+            insert(t, &Raw { sensor: 1, at_ms: 30_000, epoch: 2, seq: 1, value: 8.0, boot: 1, source: 1 })
+        })
         .await
         .unwrap();
     let stats = readings.stats(NODE, "temp", 0, u64::MAX).await.unwrap().unwrap();

@@ -239,4 +239,14 @@ mod tests {
         use clap::CommandFactory as _;
         super::Arguments::command().debug_assert();
     }
+
+    #[test]
+    fn a_key_may_begin_with_a_hyphen() {
+        use clap::Parser as _;
+        let key = "-4NL-aGM57VwKE4MRusBIBK1DDUAgpaf896ESMWgZ3uM";
+        for args in [["add", key, "--name", "Ann"], ["add", "--name", "Ann", key]] {
+            let args = [["hearth-node", "approvers"].as_slice(), &args].concat();
+            super::Arguments::try_parse_from(args).unwrap();
+        }
+    }
 }

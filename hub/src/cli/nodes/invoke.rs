@@ -72,7 +72,8 @@ pub(super) async fn run(
                 let payload = event.payload.unwrap_or_default();
                 if of_this(&payload["request"], node, &arguments.command, &params) {
                     let id = payload["id"].as_str().unwrap_or_default();
-                    decide(&mut client, id, policy, keyboard.as_mut(), context).await?;
+                    let person = payload["request"]["need"] == "person";
+                    decide(&mut client, id, policy, person, keyboard.as_mut(), context).await?;
                 }
             }
             _ => {}
@@ -93,15 +94,15 @@ async fn decide(
     client: &mut Client,
     id: &str,
     policy: Option<Policy>,
+    person: bool,
     keyboard: Option<&mut Keyboard>,
     context: &Context,
 ) -> Result<(), Failure> {
     let Some(policy) = policy else {
         if !context.json {
-            context.out.line(format!(
-                "waits for approval {}; decide with `hearth approvals allow {0}`",
-                short(id)
-            ))?;
+            // Not on stdout, which is for the result.
+            let command = if person { "approver" } else { "approvals" };
+            eprintln!("waits for approval {}; decide with `hearth {command} allow {0}`", short(id));
         }
         return Ok(());
     };

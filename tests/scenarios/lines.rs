@@ -5,6 +5,7 @@ use hearth_tests::model::{StubModel, Turn};
 use hearth_tests::process::{self, Finished, command, eventually};
 use hearth_tests::{JsonClient, TestHub, TestNode};
 use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -294,5 +295,35 @@ fn an_approver_added_on_a_running_node_counts_on_the_hub_at_once() {
     eventually("the hub knows the approver", PATIENCE, || {
         let shown = hub.json(&["nodes", "show", "shed"]);
         shown["approvers"]["approvers"].as_array()?.iter().any(|a| a["name"] == "Ann").then_some(())
+    });
+}
+
+#[test]
+fn a_request_for_a_node_that_is_away_says_so_and_its_answer_stands_in_the_conversation() {
+    let hub = TestHub::start();
+    let mut node = TestNode::paired(&hub, "garage", "");
+    node.kill();
+    node.wait_away(&hub);
+    let mut chat = start(&hub, &["chat", "take a picture in the garage"]);
+    let (told, hear) = std::sync::mpsc::channel();
+    let lines = BufReader::new(chat.stdout.take().unwrap()).lines();
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).for_each(|l| drop(told.send(l))));
+    let line = hear.recv_timeout(PATIENCE).expect("the terminal is told what is waited for");
+    assert!(line.contains("garage is offline"), "{line}");
+    // The person leaves; the request stays.
+    chat.kill().unwrap();
+    let _ = chat.wait();
+    reader.join().unwrap();
+
+    let mut watcher = JsonClient::approver(&hub);
+    node.start();
+    let id = pending(&hub);
+    let _ = hub.cli(&["approvals", "allow", &id]).ok();
+    eventually("the answer stands in the conversation", PATIENCE, || {
+        let history = watcher.call("chat.history", &json!({"sessionKey": "main", "limit": 10}));
+        let messages = history["payload"]["messages"].as_array()?.clone();
+        let last = messages.last()?.to_string();
+        (last.contains("assistant") && last.contains("picture from garage") && last.contains(".jpg"))
+            .then_some(())
     });
 }

@@ -4,6 +4,7 @@
 //! `request.command`; ours use `approval.get`, which opens the card, and pass the person's signed grant or
 //! the digest of the card he saw to `approval.resolve`.
 
+mod history;
 pub(super) mod request;
 
 use super::{Access, Call, Method, NoParams, encode, method};
@@ -32,7 +33,7 @@ pub(super) const METHODS: &[Method] = &[
     ),
     method!("exec.approval.waitDecision", APPROVALS, request::wait_decision, IdParams => request::Asked, Withdraw),
     method!("approval.list", APPROVALS, list, ListParams => ApprovalList),
-    method!("approval.history", APPROVALS, history, HistoryParams => History),
+    method!("approval.history", APPROVALS, history::history, history::HistoryParams => history::History),
     method!("approval.get", APPROVALS, get, IdParams => Opened),
     method!("approval.resolve", APPROVALS, resolve, ResolveParams => Resolved),
 ];
@@ -332,41 +333,6 @@ struct ApprovalList {
 async fn list(call: Call, params: ListParams) -> Answer<ApprovalList> {
     let all = call.gateway.hub.actions.approvals(params.all).await.map_err(ActionError::outward)?;
     Ok(ApprovalList { approvals: all.iter().map(entry).collect() })
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct HistoryParams {
-    /// 1 to 100; 50 when left out.
-    #[schemars(range(min = 1, max = 100))]
-    limit: Option<usize>,
-    /// `nextCursor` of the page before.
-    cursor: Option<String>,
-    /// `exec`; there are no others here.
-    kind: Option<String>,
-}
-
-/// Decided, expired and withdrawn ones, the newest first.
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct History {
-    items: Vec<Entry>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next_cursor: Option<String>,
-}
-
-async fn history(call: Call, params: HistoryParams) -> Answer<History> {
-    let limit = params.limit.unwrap_or(50);
-    if !(1..=100).contains(&limit) {
-        return Err(invalid("invalid approval.history params: at /limit: must be 1 to 100"));
-    }
-    if params.kind.is_some_and(|kind| kind != "exec") {
-        return Ok(History { items: Vec::new(), next_cursor: None });
-    }
-    let actions = &call.gateway.hub.actions;
-    let found = actions.history(limit, params.cursor.as_deref()).await.map_err(ActionError::outward)?;
-    let next_cursor = found.last().filter(|_| found.len() == limit).map(|last| last.id.to_string());
-    Ok(History { items: found.iter().map(entry).collect(), next_cursor })
 }
 
 /// The open card.

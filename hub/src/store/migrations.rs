@@ -10,7 +10,6 @@ const STEPS: &[&str] = &[
     include_str!("migrations/004_sessions.sql"),
     include_str!("migrations/005_page_links.sql"),
     include_str!("migrations/006_raw_from.sql"),
-    include_str!("migrations/005_raw_from.sql"),
     include_str!("migrations/007_hosts.sql"),
 ];
 

@@ -17,6 +17,7 @@ mod ask;
 mod decide;
 mod deliver;
 mod engine;
+mod here;
 mod observe;
 mod open;
 mod plan;
@@ -45,10 +46,33 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Where a command runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Host {
+    /// On a node.
+    Node,
+    /// On the hub's machine, by whoever asked: the decision is all that the hub gives.
+    Gateway,
+}
+
+impl Host {
+    /// As written in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Gateway => "gateway",
+        }
+    }
+}
+
 /// A request.
 #[derive(Debug, Clone)]
 pub struct ActionRequest {
-    /// Which node.
+    /// Where.
+    pub host: Host,
+    /// Which node; the hub's own id for its machine.
     pub node: DeviceId,
     /// Which command.
     pub command: String,
@@ -70,6 +94,8 @@ pub struct ActionRequest {
     pub idempotency_key: Option<String>,
     /// Wait for a node that is away (up to `approvals.device_wait_s`) instead of failing at once.
     pub wait_for_node: bool,
+    /// How long it may wait for a person; the configured lifetime at most, and when left out.
+    pub ask_for: Option<Duration>,
     /// For the logs.
     pub correlation: Correlation,
 }
@@ -302,6 +328,33 @@ impl Actions {
         Ok(stored.or_else(|| self.engine.open.looking(&id)))
     }
 
+    /// An action and the device that asked for it.
+    ///
+    /// # Errors
+    /// [`ActionError::Store`].
+    pub async fn asked_by(&self, id: RequestId) -> Result<Option<(Action, Option<DeviceId>)>, ActionError> {
+        Ok(self.engine.load(id).await?.map(|record| (record.action, record.requester_device)))
+    }
+
+    /// Decided, expired and withdrawn approvals, the newest first: at most `limit`, behind the approval
+    /// `before`.
+    ///
+    /// # Errors
+    /// [`ActionError::Store`], [`ActionError::UnknownApproval`].
+    pub async fn history(&self, limit: usize, before: Option<&str>) -> Result<Vec<Approval>, ActionError> {
+        let before = match before {
+            Some(which) => Some(self.engine.find(which).await?.approval),
+            None => None,
+        };
+        let powered = self.engine.powered.now().await?;
+        let list = self
+            .engine
+            .store
+            .read(move |c| crate::approvals::rows::history(c, limit, before.as_ref(), powered))
+            .await?;
+        Ok(list)
+    }
+
     /// Withdraws it; what was started may still finish.
     ///
     /// # Errors
@@ -441,7 +494,8 @@ async fn take(
             record::KeyUse::Other => return Err(ActionError::KeyReused),
         }
     }
-    let connected = engine.directory.connection(&record.action.node).is_some();
+    let connected =
+        record.host == Host::Gateway || engine.directory.connection(&record.action.node).is_some();
     if !connected && !record.wait_for_node {
         return Err(engine::away(&record).into());
     }

@@ -225,6 +225,14 @@ impl Agent {
         self.parts.ledger.run(run_id).await
     }
 
+    /// The message that began a run.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn said(&self, run_id: &str) -> Result<Option<String>, StoreError> {
+        self.parts.ledger.text(run_id).await
+    }
+
     /// Waits for its end at most this long; `None` when it is still going on (or unknown).
     ///
     /// # Errors

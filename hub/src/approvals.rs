@@ -4,6 +4,7 @@ pub mod audit;
 pub mod card;
 pub(crate) mod rows;
 
+use crate::actions::Host;
 use hearth_shared::chain::Head;
 use hearth_shared::challenge::{Challenge, SignedChallenge};
 use hearth_shared::command::{Class, Need};
@@ -49,7 +50,9 @@ impl ApprovalStatus {
 pub struct Approval {
     /// The same id as the action's and the node's journal.
     pub id: RequestId,
-    /// The node.
+    /// Where it would run.
+    pub host: Host,
+    /// The node; the hub itself for a command on its machine.
     pub node: DeviceId,
     /// Its name when it was asked.
     pub node_name: String,
@@ -66,6 +69,8 @@ pub struct Approval {
     pub need: Need,
     /// False for foreign JSON nodes: the card is labelled "not checked on the node".
     pub checked_on_node: bool,
+    /// Whether the card that was looked at last shows a rule to keep for good; `None` before anybody looked.
+    pub always: Option<bool>,
     /// Who asked, for example `terminal: owner`.
     pub requester: String,
     /// What the assistant says why; plain text, at most 200 characters.

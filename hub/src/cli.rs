@@ -201,6 +201,18 @@ mod tests {
     }
 
     #[test]
+    fn a_key_may_begin_with_a_hyphen() {
+        let key = "-4NL-aGM57VwKE4MRusBIBK1DDUAgpaf896ESMWgZ3uM";
+        for args in [
+            ["enroll", "--key", key, "--name", "Ann"].as_slice(),
+            &["change", "garage", "--add", key, "--name", "Ann"],
+            &["change", "garage", "--recovery", key],
+        ] {
+            Arguments::try_parse_from([["hearth", "approver"].as_slice(), args].concat()).unwrap();
+        }
+    }
+
+    #[test]
     fn help_shows_the_exit_codes() {
         let help = definition().render_long_help().to_string();
         for exit in error::Exit::ALL {

@@ -10,10 +10,11 @@ use std::io::{IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tracing_subscriber::Registry;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Registry};
 
 /// Logging that cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +36,7 @@ pub enum LogError {
 /// # Errors
 /// [`LogError`].
 pub fn start(home: &Home, config: &LogConfig, quiet: bool) -> Result<(), LogError> {
-    let filter: EnvFilter = config.level.parse().map_err(|_| LogError::Filter(config.level.clone()))?;
+    let filter: Targets = config.level.parse().map_err(|_| LogError::Filter(config.level.clone()))?;
     let file = RotatingFile::open(home.log(), config.max_mb * 1024 * 1024)?;
     let mut layers = Vec::new();
     let form = tracing_subscriber::fmt::layer::<Registry>().log_internal_errors(false);
@@ -50,7 +51,7 @@ pub fn start(home: &Home, config: &LogConfig, quiet: bool) -> Result<(), LogErro
             LogFormat::Json => form.json().flatten_event(true).boxed(),
         });
     }
-    tracing_subscriber::registry().with(layers).with(filter).try_init().map_err(|_| LogError::Twice)
+    tracing_subscriber::registry().with(layers.with_filter(filter)).try_init().map_err(|_| LogError::Twice)
 }
 
 /// A file that is renamed to `*.1` when it is full; one old file is kept, so the card never fills.

@@ -23,6 +23,9 @@ pub enum RouteError {
     /// Too long, empty, or over the rate.
     #[error("{0}")]
     Refused(String),
+    /// The same id with another text or for another conversation.
+    #[error("the idempotency key was used for another message")]
+    KeyReused,
 }
 
 /// A message that was taken.
@@ -55,12 +58,14 @@ impl Router {
     /// the run it began.
     ///
     /// # Errors
-    /// [`RouteError::Refused`] with the limit, [`RouteError::Store`].
+    /// [`RouteError::Refused`] with the limit, [`RouteError::KeyReused`], [`RouteError::Store`].
     pub async fn deliver(&self, message: Inbound) -> Result<Routed, RouteError> {
         let session_key = keys::resolve(&message.session).map_err(|e| RouteError::Refused(e.to_string()))?;
         door::check(&message)?;
         if let Some(known) = self.agent.run(&message.message_id).await? {
-            return Ok(found(&known));
+            let same = known.session_key == session_key
+                && self.agent.said(&known.run_id).await?.is_none_or(|text| text == message.text);
+            return if same { Ok(found(&known)) } else { Err(RouteError::KeyReused) };
         }
         self.door.admit(&message)?;
         let new = NewRun {

@@ -15,7 +15,7 @@ mod status;
 use crate::config::load::ConfigError;
 use crate::guard::GuardError;
 use crate::link::state::End;
-use crate::logging::{self, LogFormat, LogLevel};
+use crate::logging::{self, LogFormat};
 use crate::outbox::store::OutboxError;
 use crate::state::{Home, StateError};
 use clap::{Parser, Subcommand};
@@ -25,6 +25,8 @@ use hearth_shared::limits::MAX_ERROR_CHARS;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
 
 /// The table of exit codes, as `--help` shows it.
 pub const EXIT_CODES: &str = "\
@@ -56,9 +58,10 @@ struct Global {
     /// Print JSON, for programs
     #[arg(long, global = true)]
     json: bool,
-    /// How much to log to stderr [default: info for `run`, warn otherwise]
-    #[arg(long, global = true, value_name = "LEVEL", env = "HEARTH_LOG", hide_env_values = true)]
-    log: Option<LogLevel>,
+    /// How much to log to stderr: a level, or levels by module [default: info for `run`, warn otherwise]
+    #[arg(long, global = true, value_name = "FILTER", env = "HEARTH_LOG", hide_env_values = true,
+        value_parser = logging::filter)]
+    log: Option<Targets>,
     /// Form of log lines
     #[arg(long, global = true, value_name = "FORM", env = "HEARTH_LOG_FORMAT", default_value = "human")]
     log_format: LogFormat,
@@ -168,8 +171,9 @@ pub fn main() -> ExitCode {
         }
     };
     let running = matches!(arguments.command, Command::Run(_));
-    let level = arguments.global.log.unwrap_or(if running { LogLevel::Info } else { LogLevel::Warn });
-    logging::start(level, arguments.global.log_format);
+    let level = if running { Level::INFO } else { Level::WARN };
+    let filter = arguments.global.log.clone().unwrap_or_else(|| Targets::new().with_default(level));
+    logging::start(filter, arguments.global.log_format);
     // Before the first file is made or a key is in memory.
     crate::capability::system::confine_process();
     let json = arguments.global.json;
@@ -234,5 +238,15 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory as _;
         super::Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_key_may_begin_with_a_hyphen() {
+        use clap::Parser as _;
+        let key = "-4NL-aGM57VwKE4MRusBIBK1DDUAgpaf896ESMWgZ3uM";
+        for args in [["add", key, "--name", "Ann"], ["add", "--name", "Ann", key]] {
+            let args = [["hearth-node", "approvers"].as_slice(), &args].concat();
+            super::Arguments::try_parse_from(args).unwrap();
+        }
     }
 }

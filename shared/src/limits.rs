@@ -91,9 +91,5 @@ pub const HEALTHY_AFTER_MS: u64 = 60_000;
 
 /// How far a JSON client's `signedAt` may be from the hub's clock.
 pub const SIGNED_AT_SKEW_MS: i64 = 120_000;
-/// Entries and age of the in-memory idempotency cache of requests without effects on nodes.
-pub const DEDUPE_ENTRIES: usize = 1_000;
-/// Age limit of that cache.
-pub const DEDUPE_TTL_MS: u64 = 300_000;
 /// Idempotency keys of effects are kept on disk this long.
 pub const EFFECT_KEY_TTL_MS: u64 = 24 * 3_600_000;

@@ -5,6 +5,7 @@ use hearth_tests::model::{StubModel, Turn};
 use hearth_tests::process::{self, Finished, command, eventually};
 use hearth_tests::{JsonClient, TestHub, TestNode};
 use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -193,4 +194,136 @@ fn one_correlation_id_runs_from_the_message_to_the_command_on_the_node() {
     for what in ["needs a yes", " done "] {
         assert_eq!(correlation(&log, what).as_ref(), Some(&id), "{what} in {log}");
     }
+}
+
+#[test]
+fn a_client_asks_before_it_runs_a_command_and_the_answer_survives_a_restart() {
+    let mut hub = TestHub::start();
+    let argv = json!(["make", "all"]);
+    let here = json!({"host": "gateway", "commandArgv": argv, "twoPhase": true});
+    let mut asker = JsonClient::approver(&hub);
+    let alone = asker.call("exec.approval.request", &here);
+    assert_eq!(
+        (&alone["payload"]["decision"], &alone["payload"]["terminalReason"]),
+        (&json!(null), &json!("no-route"))
+    );
+
+    let mut reviewer = JsonClient::approver(&hub);
+    let taken = asker.call("exec.approval.request", &here);
+    assert_eq!(taken["payload"]["status"], "accepted", "{taken}");
+    let id = taken["payload"]["id"].clone();
+    let asked = reviewer.event("exec.approval.requested");
+    assert_eq!((&asked["id"], &asked["request"]["host"]), (&id, &json!("gateway")), "{asked}");
+    assert_eq!(asked["request"]["allowedDecisions"], json!(["allow-once", "deny"]));
+    assert_eq!(asked["request"]["command"], "Run make all");
+    let shown = hub.cli(&["approvals", "show", id.as_str().unwrap()]).ok().stdout;
+    assert!(shown.contains("HUB'S MACHINE") && shown.contains("make"), "{shown}");
+    hub.stop();
+    hub.restart();
+    let (mut asker, mut reviewer) = (JsonClient::approver(&hub), JsonClient::approver(&hub));
+    let always = reviewer.call("exec.approval.resolve", &json!({"id": id, "decision": "allow-always"}));
+    assert_eq!(always["ok"], false, "{always}");
+    let allowed = reviewer.call("exec.approval.resolve", &json!({"id": id, "decision": "allow-once"}));
+    assert_eq!(allowed["ok"], true, "{allowed}");
+    let told = asker.call("exec.approval.waitDecision", &json!({"id": id}));
+    assert_eq!(told["payload"]["decision"], "allow-once", "{told}");
+
+    // On a node the yes runs it, and the approval's id gives the result, to the device that asked only.
+    let _node = TestNode::paired(&hub, "shed", "");
+    let there =
+        json!({"id": "q1", "host": "node", "nodeId": "shed", "commandArgv": ["uname"], "twoPhase": true});
+    let taken = asker.call("exec.approval.request", &there);
+    let run = taken["payload"]["id"].clone();
+    assert_eq!(asker.call("exec.approval.request", &there)["payload"]["id"], run, "the same question");
+    let mut other = there.clone();
+    other["commandArgv"] = json!(["id"]);
+    let reused = asker.call("exec.approval.request", &other);
+    assert_eq!(reused["error"]["details"]["code"], "IDEMPOTENCY_KEY_REUSED", "{reused}");
+    let allowed = reviewer.call("exec.approval.resolve", &json!({"id": run, "decision": "allow-once"}));
+    assert_eq!(allowed["ok"], true, "{allowed}");
+    let invoke = |key: &str, params: Value| json!({"nodeId": "shed", "command": "system.run", "params": params, "idempotencyKey": key});
+    let approved =
+        json!({"command": ["id"], "runId": run, "approved": true, "approvalDecision": "allow-once"});
+    let done = asker.call("node.invoke", &invoke("k1", approved.clone()));
+    assert_eq!(
+        done["payload"]["payload"]["stdout"], "Linux\n",
+        "what was approved ran, not the caller's text: {done}"
+    );
+    for (client, params, code) in [
+        (&mut reviewer, approved, "APPROVAL_DEVICE_MISMATCH"),
+        (&mut asker, json!({"command": ["id"], "approved": true}), "MISSING_RUN_ID"),
+    ] {
+        let refused = client.call("node.invoke", &invoke("k2", params));
+        assert_eq!(refused["error"]["details"]["code"], code, "{refused}");
+    }
+    let first = reviewer.call("approval.history", &json!({"limit": 1}))["payload"].clone();
+    assert_eq!(first["items"][0]["id"], run, "{first}");
+    let second = reviewer.call("approval.history", &json!({"limit": 1, "cursor": first["nextCursor"]}));
+    assert_eq!(second["payload"]["items"][0]["id"], id, "{second}");
+}
+
+#[test]
+fn parts_that_a_node_declares_later_are_approved_where_devices_are() {
+    let hub = TestHub::start();
+    let mut node = TestNode::new("garage", "");
+    let config = node.home().join("node.toml");
+    std::fs::write(&config, "name = \"garage\"\n").unwrap();
+    let _ = node.cli(&["pair", &hub.setup_code(), "--yes"]).ok();
+    std::fs::write(&config, "name = \"garage\"\n[board]\nsimulate = true\n").unwrap();
+    node.start();
+    node.wait_connected(&hub);
+    let list = hub.cli(&["devices", "list"]).ok().stdout;
+    assert!(list.contains("Declared anew") && list.contains("camera.snap"), "{list}");
+    let said = hub.cli(&["chat", "take a picture in the garage", "--approve", "yes"]).stdout;
+    assert!(said.contains("hearth devices approve"), "{said}");
+    let refused = hub.cli(&["nodes", "invoke", "garage", "gpio.list"]);
+    assert!(refused.stderr.contains("hearth devices approve garage"), "{refused:?}");
+    let _ = hub.cli(&["devices", "approve", "garage"]).ok();
+    let said = hub.cli(&["chat", "take a picture in the garage", "--approve", "yes"]).ok().stdout;
+    assert!(said.contains("picture: "), "{said}");
+}
+
+#[test]
+fn an_approver_added_on_a_running_node_counts_on_the_hub_at_once() {
+    let hub = TestHub::start();
+    let node = TestNode::paired(&hub, "shed", "");
+    let own = tempfile::tempdir().unwrap();
+    let _ = approver(&hub, own.path(), &["init", "--name", "Ann"]).ok();
+    let enrolled = approver(&hub, own.path(), &["enroll", "--json"]).ok().json();
+    let key = enrolled["publicKey"].as_str().unwrap();
+    let _ = node.cli(&["approvers", "add", key, "--name", "Ann"]).ok();
+    eventually("the hub knows the approver", PATIENCE, || {
+        let shown = hub.json(&["nodes", "show", "shed"]);
+        shown["approvers"]["approvers"].as_array()?.iter().any(|a| a["name"] == "Ann").then_some(())
+    });
+}
+
+#[test]
+fn a_request_for_a_node_that_is_away_says_so_and_its_answer_stands_in_the_conversation() {
+    let hub = TestHub::start();
+    let mut node = TestNode::paired(&hub, "garage", "");
+    node.kill();
+    node.wait_away(&hub);
+    let mut chat = start(&hub, &["chat", "take a picture in the garage"]);
+    let (told, hear) = std::sync::mpsc::channel();
+    let lines = BufReader::new(chat.stdout.take().unwrap()).lines();
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).for_each(|l| drop(told.send(l))));
+    let line = hear.recv_timeout(PATIENCE).expect("the terminal is told what is waited for");
+    assert!(line.contains("garage is offline"), "{line}");
+    // The person leaves; the request stays.
+    chat.kill().unwrap();
+    let _ = chat.wait();
+    reader.join().unwrap();
+
+    let mut watcher = JsonClient::approver(&hub);
+    node.start();
+    let id = pending(&hub);
+    let _ = hub.cli(&["approvals", "allow", &id]).ok();
+    eventually("the answer stands in the conversation", PATIENCE, || {
+        let history = watcher.call("chat.history", &json!({"sessionKey": "main", "limit": 10}));
+        let messages = history["payload"]["messages"].as_array()?.clone();
+        let last = messages.last()?.to_string();
+        (last.contains("assistant") && last.contains("picture from garage") && last.contains(".jpg"))
+            .then_some(())
+    });
 }

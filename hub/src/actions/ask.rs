@@ -30,7 +30,8 @@ impl Engine {
             );
             return self.end(record, End::Failed(CommandError::new(ErrorCode::NobodyToAsk, message))).await;
         }
-        let deadline = self.powered.now().await? + self.config.approvals.lifetime_s * 1000;
+        let lifetime = self.lifetime(record).as_millis() as u64;
+        let deadline = self.powered.now().await? + lifetime;
         let id = record.action.id;
         // For a foreign node the hub asks before anything is sent, for ours after the node's answer.
         let from = if record.checked_on_node { ActionState::Running } else { ActionState::Submitted };
@@ -55,6 +56,12 @@ impl Engine {
         Ok(())
     }
 
+    /// How long a request waits for a person.
+    fn lifetime(&self, record: &Record) -> Duration {
+        let configured = Duration::from_secs(self.config.approvals.lifetime_s);
+        record.ask_for.map_or(configured, |wanted| wanted.min(configured))
+    }
+
     async fn somebody_to_ask(&self, entry: &Entry) -> bool {
         let mut approvers = self.approvers.subscribe();
         let grace = if entry.restored { GRACE_AFTER_START } else { GRACE };
@@ -75,7 +82,7 @@ impl Engine {
             self.pause(entry, left).await;
             return Ok(());
         }
-        let lifetime = self.config.approvals.lifetime_s;
+        let lifetime = self.lifetime(record).as_secs_f32();
         let message = format!("nobody decided within {lifetime} s; ask again when somebody is there");
         let end = End::Failed(CommandError::new(ErrorCode::ApprovalExpired, message));
         let from = Some(ActionState::Asking);

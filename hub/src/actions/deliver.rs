@@ -1,10 +1,10 @@
 //! From a decision to the node: the grant over a fresh challenge.
 
-use super::ActionState;
 use super::engine::{Engine, away};
 use super::open::{Entry, Fresh, lock};
 use super::record::{self, End, Record};
 use super::settle::Ending;
+use super::{ActionState, Host};
 use crate::approvals::audit::Audit;
 use crate::approvals::rows::{self, StoredApproval};
 use crate::bus::Event;
@@ -122,6 +122,11 @@ impl Engine {
             let message = format!("{by} allowed it, but `{}` did not come back in time", record.node_name);
             let end = End::Failed(CommandError::new(ErrorCode::ApprovalExpired, message));
             return self.end(record, end).await;
+        }
+        if record.host == Host::Gateway {
+            let decision = stored.approval.decision.unwrap_or(Decision::AllowOnce);
+            let result = json!({ "decision": decision });
+            return self.end(record, End::Done { result, media: Vec::new() }).await;
         }
         let Some(connection) = self.directory.connection(&record.action.node) else {
             if person_grant.is_some() {

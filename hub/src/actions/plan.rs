@@ -4,7 +4,7 @@
 //! that we know of, so for it the hub is the only gate, and what the hub does not know it asks about.
 
 use super::record::Record;
-use super::{ActionRequest, NodeDirectory};
+use super::{ActionRequest, Host, NodeDirectory, here};
 use crate::config::NodesConfig;
 use crate::devices::DeviceState;
 use crate::nodes::{NodeError, NodeView};
@@ -21,7 +21,9 @@ const MAX_SENTENCE: usize = 500;
 /// A request that passed the checks.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) view: NodeView,
+    pub(super) node_name: String,
+    /// Whether the node itself asks for a grant.
+    pub(super) checked_on_node: bool,
     /// Complete parameters.
     pub(super) params: Value,
     pub(super) class: Class,
@@ -57,6 +59,9 @@ pub(super) async fn make(
     rules: &NodesConfig,
     request: &ActionRequest,
 ) -> Result<Plan, CommandError> {
+    if request.host == Host::Gateway {
+        return here::plan(&request.params);
+    }
     let view = directory.view(request.node).await.map_err(|error| match error {
         NodeError::Store(e) => CommandError::new(ErrorCode::Internal, e.to_string()),
         other => CommandError::new(ErrorCode::NotFound, other.to_string()),
@@ -94,11 +99,11 @@ pub(super) fn check(
     let asked_by_rule = if matching(&rules.ask, command).is_some() { Need::Hub } else { Need::None };
     if view.checks_grants() {
         let (params, class) = own(&view, command, params)?;
-        Ok(Plan { view, params, class, raise: asked_by_rule })
+        Ok(Plan { node_name: name, checked_on_node: true, params, class, raise: asked_by_rule })
     } else {
         let (params, class) = foreign(&view, rules, command, params)?;
         let raise = if class == Class::Observe { asked_by_rule } else { Need::Hub };
-        Ok(Plan { view, params, class, raise })
+        Ok(Plan { node_name: name, checked_on_node: false, params, class, raise })
     }
 }
 
@@ -281,7 +286,11 @@ fn foreign_sentence(command: &str, params: &Value) -> String {
         .and_then(Value::as_array)
         .map(|list| list.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect());
     // A plan or a raw line beside the arguments may say something else: then everything is shown.
-    let plain = !["systemRunPlan", "rawCommand"].iter().any(|key| params.get(key).is_some());
+    let same_plan = params.get("systemRunPlan").is_none_or(|plan| {
+        plan.get("argv") == params.get("command")
+            && plan.get("cwd") == Some(params.get("cwd").unwrap_or(&Value::Null))
+    });
+    let plain = same_plan && params.get("rawCommand").is_none();
     match argv {
         Some(argv) if command == "system.run" && plain => {
             display_safe(&format!("Run {}", hearth_shared::command::system::quote_argv(&argv)), MAX_SENTENCE)

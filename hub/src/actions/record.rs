@@ -1,6 +1,6 @@
 //! Actions in the database.
 
-use super::{Action, ActionRequest, ActionState};
+use super::{Action, ActionRequest, ActionState, Host};
 use crate::approvals::rows::{from_word, parse, word};
 use crate::nodes::Media;
 use crate::store::{StoreError, now_ms};
@@ -24,6 +24,7 @@ const MAX_REQUESTER_CHARS: usize = 128;
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) action: Action,
+    pub(super) host: Host,
     pub(super) node_name: String,
     pub(super) checked_on_node: bool,
     pub(super) class: Class,
@@ -33,6 +34,7 @@ pub(super) struct Record {
     pub(super) reason: Option<String>,
     pub(super) timeout: Duration,
     pub(super) wait_for_node: bool,
+    pub(super) ask_for: Option<Duration>,
     pub(super) correlation: Correlation,
     /// Powered milliseconds.
     pub(super) deadline: Option<u64>,
@@ -58,8 +60,9 @@ impl Record {
                 created_ms: now_ms(),
                 finished_ms: None,
             },
-            node_name: plan.view.device.name.clone(),
-            checked_on_node: plan.view.checks_grants(),
+            host: request.host,
+            node_name: plan.node_name,
+            checked_on_node: plan.checked_on_node,
             class: plan.class,
             raise: plan.raise,
             requester: display_safe(&request.requester, MAX_REQUESTER_CHARS),
@@ -67,6 +70,7 @@ impl Record {
             reason: reason.filter(|r| !r.is_empty()),
             timeout,
             wait_for_node: request.wait_for_node,
+            ask_for: request.ask_for,
             correlation: request.correlation,
             deadline: None,
             withdrawn_by: None,
@@ -158,8 +162,8 @@ pub(super) fn insert(
         .prepare_cached(
             "INSERT INTO actions (id, node, node_name, checked_on_node, command, params, class, raise,
                 requester, requester_device, reason, session_key, run_id, timeout_ms, wait_for_node,
-                correlation, state, created_ms)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
+                correlation, state, created_ms, host, ask_ms)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
         )?
         .execute(params![
             action.id.to_string(),
@@ -180,6 +184,8 @@ pub(super) fn insert(
             record.correlation.to_string(),
             word(&action.state),
             action.created_ms as i64,
+            record.host.as_str(),
+            record.ask_for.map(|d| d.as_millis() as i64),
         ])?;
     Ok(KeyUse::Fresh)
 }
@@ -301,6 +307,7 @@ fn read(row: &Row<'_>) -> Result<Record, StoreError> {
             created_ms: number("created_ms")?,
             finished_ms: maybe_number("finished_ms")?,
         },
+        host: from_word(text("host")?)?,
         node_name: text("node_name")?,
         checked_on_node: row.get("checked_on_node")?,
         class: from_word(text("class")?)?,
@@ -310,6 +317,7 @@ fn read(row: &Row<'_>) -> Result<Record, StoreError> {
         reason: maybe("reason")?,
         timeout: Duration::from_millis(number("timeout_ms")?),
         wait_for_node: row.get("wait_for_node")?,
+        ask_for: maybe_number("ask_ms")?.map(Duration::from_millis),
         correlation: parse(&text("correlation")?)?,
         deadline: maybe_number("deadline_ms")?,
         withdrawn_by: maybe("withdrawn_by")?,

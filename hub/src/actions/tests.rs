@@ -70,6 +70,7 @@ impl World {
 
     fn request(&self, command: &str, params: Value) -> ActionRequest {
         ActionRequest {
+            host: Host::Node,
             node: self.node.id(),
             command: command.into(),
             params,
@@ -81,6 +82,7 @@ impl World {
             timeout: Duration::from_secs(10),
             idempotency_key: None,
             wait_for_node: false,
+            ask_for: None,
             correlation: Correlation([1; 16]),
         }
     }

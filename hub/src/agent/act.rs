@@ -3,7 +3,7 @@
 use super::ledger::Outcome;
 use super::run::{RunError, RunTask};
 use super::{RunState, wording};
-use crate::actions::{Action, ActionError, ActionRequest, ActionState};
+use crate::actions::{Action, ActionError, ActionRequest, ActionState, Host};
 use crate::bus::Event;
 use crate::channels::{self, ApprovalPrompt};
 use crate::nodes::Media;
@@ -141,6 +141,7 @@ impl RunTask {
         let delay = call.params.get("delayMs").and_then(Value::as_u64).unwrap_or(0);
         let timeout = own.map_or(DEFAULT_TIMEOUT_MS + delay, |ms| ms + 5_000).min(MAX_TIMEOUT_MS);
         ActionRequest {
+            host: Host::Node,
             node: call.node,
             command: call.command.clone(),
             params: call.params.clone(),
@@ -152,6 +153,7 @@ impl RunTask {
             timeout: Duration::from_millis(timeout),
             idempotency_key: Some(format!("run/{}/{}", self.new.run_id, call.id)),
             wait_for_node: call.wait_for_node,
+            ask_for: None,
             correlation: self.new.correlation,
         }
     }

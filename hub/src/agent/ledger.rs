@@ -160,6 +160,15 @@ impl Ledger {
             .await
     }
 
+    pub(super) async fn text(&self, run_id: &str) -> Result<Option<String>, StoreError> {
+        let id = run_id.to_owned();
+        self.0
+            .read(move |c| {
+                Ok(c.query_row("SELECT text FROM runs WHERE run_id = ?1", [id], |r| r.get(0)).optional()?)
+            })
+            .await
+    }
+
     /// Runs that did not end, oldest first, with the number of events they have sent.
     pub(super) async fn unfinished(&self) -> Result<Vec<(NewRun, u64, u64)>, StoreError> {
         self.0

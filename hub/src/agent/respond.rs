@@ -106,7 +106,14 @@ impl RunTask {
             }
             parsed => match (model, parsed) {
                 (Some(model), _) => self.converse(&model, &nodes).await,
-                (None, Parsed::Cannot(cannot)) => Ok(self.text(wording::cannot(self.lang(), &cannot))),
+                (None, Parsed::Cannot(cannot)) => {
+                    let waiting: Vec<&str> = nodes
+                        .iter()
+                        .filter(|n| n.pending_request.is_some())
+                        .map(|n| n.device.name.as_str())
+                        .collect();
+                    Ok(self.text(wording::cannot(self.lang(), &cannot, &waiting)))
+                }
                 (None, _) => Ok(self.text(wording::not_understood(self.lang(), &self.new.text, &world))),
             },
         }

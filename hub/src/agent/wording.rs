@@ -294,7 +294,8 @@ fn kind_name(lang: Lang, kind: Kind) -> &'static str {
     }
 }
 
-pub(super) fn cannot(lang: Lang, cannot: &Cannot) -> String {
+/// `waiting`: nodes with parts that nobody approved yet; what is asked for may be among them.
+pub(super) fn cannot(lang: Lang, cannot: &Cannot, waiting: &[&str]) -> String {
     match cannot {
         Cannot::NoSuch { kind, asked, known } => {
             let asked = hearth_shared::identity::display_safe(asked, 60);
@@ -303,6 +304,20 @@ pub(super) fn cannot(lang: Lang, cannot: &Cannot) -> String {
                 lang,
                 format!("I know no {kind} `{asked}`. There is: {known}."),
                 format!("没有叫“{asked}”的{kind}。现有：{known}。"),
+            )
+        }
+        Cannot::None { kind } if !waiting.is_empty() => {
+            let (kind, waiting) = (kind_name(lang, *kind), waiting.join(", "));
+            pick(
+                lang,
+                format!(
+                    "No {kind} is approved. New parts of {waiting} wait for it: see `hearth devices list`, then \
+                     `hearth devices approve NAME`."
+                ),
+                format!(
+                    "没有已批准的{kind}。{waiting} 有新部件等待批准：见 `hearth devices list`，然后 \
+                     `hearth devices approve 名称`。"
+                ),
             )
         }
         Cannot::None { kind } => {

@@ -2,6 +2,7 @@
 //! stands apart. Characters that could deceive are shown escaped.
 
 use super::Approval;
+use crate::actions::Host;
 use hearth_shared::challenge::Challenge;
 use hearth_shared::command::{Invocation, Need};
 use hearth_shared::identity::is_deceptive;
@@ -26,6 +27,37 @@ pub struct Said<'a> {
     pub requester: &'a str,
     /// Why.
     pub reason: Option<&'a str>,
+}
+
+/// Who looks at a request again before it runs, when no challenge of a node tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checker {
+    /// The node, once it is back.
+    Node,
+    /// Nobody: a foreign node obeys the hub alone.
+    HubAlone,
+    /// Nobody: whoever asked runs it, on the hub's machine.
+    Asker,
+}
+
+impl Checker {
+    /// By the host of a request and whether its node checks grants.
+    #[must_use]
+    pub fn of(hub_machine: bool, checked_on_node: bool) -> Self {
+        match (hub_machine, checked_on_node) {
+            (true, _) => Self::Asker,
+            (false, true) => Self::Node,
+            (false, false) => Self::HubAlone,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Node => "the node is away: this is the hub's word, the node asks again when it is back",
+            Self::HubAlone => "NOT CHECKED ON THE NODE: this node obeys the hub alone",
+            Self::Asker => "RUNS ON THE HUB'S MACHINE, by whoever asked: the hub only tells your answer",
+        }
+    }
 }
 
 impl Words {
@@ -62,21 +94,16 @@ impl Words {
     pub fn of_hub(
         node: (&str, &str),
         (command, params, sentence): (&str, &Value, &str),
-        checked_on_node: bool,
+        checker: Checker,
         said: Said<'_>,
     ) -> Self {
-        let checked = if checked_on_node {
-            "the node is away: this is the hub's word, the node asks again when it is back"
-        } else {
-            "NOT CHECKED ON THE NODE: this node obeys the hub alone"
-        };
         Self {
             title: format!("{}: {}", safe_line(node.0), safe_line(sentence)),
             facts: vec![
                 ("node", format!("{} ({})", safe_line(node.0), safe_line(node.1))),
                 ("command", safe_line(command)),
                 ("with", pretty(params)),
-                ("checked", checked.into()),
+                ("checked", checker.words().into()),
             ],
             said: said.lines(),
         }
@@ -91,7 +118,7 @@ impl Words {
             None => Self::of_hub(
                 (&approval.node_name, &approval.node.short()),
                 (&approval.command, &approval.params, &approval.sentence),
-                approval.checked_on_node,
+                Checker::of(approval.host == Host::Gateway, approval.checked_on_node),
                 said,
             ),
         }

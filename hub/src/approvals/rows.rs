@@ -60,7 +60,9 @@ pub(crate) fn insert(
 }
 
 const SELECT: &str = "SELECT p.*, a.node, a.node_name, a.command, a.params, a.class, a.checked_on_node,
-    a.requester, a.reason, a.session_key FROM approvals p JOIN actions a ON a.id = p.id ";
+    a.host, a.requester, a.reason, a.session_key,
+    (SELECT json_extract(c.text, '$.always') IS NOT NULL FROM approval_cards c WHERE c.approval = p.id
+        ORDER BY c.number DESC LIMIT 1) AS always FROM approvals p JOIN actions a ON a.id = p.id ";
 
 pub(crate) fn load(
     connection: &Connection,
@@ -93,6 +95,28 @@ pub(crate) fn list(connection: &Connection, all: bool, powered: u64) -> Result<V
     let sql = format!("{SELECT} {only} ORDER BY p.created_ms DESC, p.id LIMIT {MAX_LISTED}");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query([])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(read(row, powered)?.approval);
+    }
+    Ok(found)
+}
+
+/// Those that wait no more, the newest first, behind `before`.
+pub(crate) fn history(
+    connection: &Connection,
+    limit: usize,
+    before: Option<&Approval>,
+    powered: u64,
+) -> Result<Vec<Approval>, StoreError> {
+    let sql = format!(
+        "{SELECT} WHERE p.status != 'pending' AND (p.created_ms, p.id) < (?1, ?2)
+         ORDER BY p.created_ms DESC, p.id DESC LIMIT ?3"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let (created_ms, id) =
+        before.map_or((i64::MAX, String::new()), |a| (a.created_ms as i64, a.id.to_string()));
+    let mut rows = statement.query(params![created_ms, id, limit as i64])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         found.push(read(row, powered)?.approval);
@@ -214,6 +238,7 @@ fn read(row: &Row<'_>, powered: u64) -> Result<StoredApproval, StoreError> {
     Ok(StoredApproval {
         approval: Approval {
             id: parse(&text("id")?)?,
+            host: from_word(text("host")?)?,
             node: parse(&text("node")?)?,
             node_name: text("node_name")?,
             command: text("command")?,
@@ -222,6 +247,7 @@ fn read(row: &Row<'_>, powered: u64) -> Result<StoredApproval, StoreError> {
             class: from_word(text("class")?)?,
             need: from_word(text("need")?)?,
             checked_on_node: row.get("checked_on_node")?,
+            always: row.get("always")?,
             requester: text("requester")?,
             reason: maybe("reason")?,
             session_key: maybe("session_key")?,

@@ -151,6 +151,8 @@ impl Inbox {
         match self.router.deliver(inbound).await {
             Ok(_) => Ok(()),
             Err(RouteError::Store(error)) => Err(error.into()),
+            // The platform gave the message twice, and it was edited in between: the first text counts.
+            Err(RouteError::KeyReused) => Ok(()),
             Err(RouteError::Refused(why)) => {
                 self.drafts.end(&run_id);
                 let key =

@@ -93,7 +93,7 @@ async fn decide(mut client: Client, id: &str, decision: Decision, context: &Cont
             format!("decide with `hearth approver allow {}`", short(&card.told.id)),
         ));
     }
-    if decision == Decision::AllowAlways && card.signed.is_some() && !card.offers_always() {
+    if decision == Decision::AllowAlways && card.signed.is_some() && !card.offers_always_by_hub() {
         return Err(Failure::usage(
             "\"always\" cannot be chosen for this",
             "allow it once: leave --always out",

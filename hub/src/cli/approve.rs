@@ -52,6 +52,7 @@ pub fn told(approval: &Value) -> Told {
     Told {
         id: text("id"),
         status: text("status"),
+        host: text("host"),
         node: text("nodeId"),
         node_name: text("nodeName"),
         command: text("command"),
@@ -111,8 +112,8 @@ pub fn parse_answer(text: &str, always: bool) -> Option<Decision> {
 
 /// The prompt below a card.
 #[must_use]
-pub fn question(card: &Card) -> &'static str {
-    if card.offers_always() { "allow [o]nce, [a]lways, or [d]eny? " } else { "allow [o]nce or [d]eny? " }
+pub fn question(always: bool) -> &'static str {
+    if always { "allow [o]nce, [a]lways, or [d]eny? " } else { "allow [o]nce or [d]eny? " }
 }
 
 #[cfg(test)]

@@ -52,6 +52,12 @@ enum Action {
         /// Let it change the list of approvers
         #[arg(long)]
         admin: bool,
+        /// On the hub: the public key of an approver on another machine, instead of the one here
+        #[arg(long, value_name = "KEY", requires = "name", allow_hyphen_values = true)]
+        key: Option<String>,
+        /// Name of that approver
+        #[arg(long, requires = "key")]
+        name: Option<String>,
     },
     /// Wait for requests, show each card, and sign the answer
     Run,
@@ -80,7 +86,7 @@ struct Change {
     /// Node id (its head is enough) or name
     node: String,
     /// Add this public key
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["remove", "recovery"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["remove", "recovery"], allow_hyphen_values = true)]
     add: Option<String>,
     /// Name of the added approver
     #[arg(long, requires = "add")]
@@ -92,7 +98,7 @@ struct Change {
     #[arg(long, value_name = "ID", conflicts_with = "recovery")]
     remove: Option<String>,
     /// Set the recovery key, which is kept on paper
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     recovery: Option<String>,
 }
 
@@ -111,7 +117,10 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         }
         Action::Id => id(&home, context),
         Action::List => context.block_on(list(&home, context)),
-        Action::Enroll { node, admin } => context.block_on(enroll(&home, node.as_deref(), *admin, context)),
+        Action::Enroll { node, admin, key, name } => {
+            let other = key.as_deref().zip(name.as_deref());
+            context.block_on(enroll(&home, node.as_deref(), *admin, other, context))
+        }
         Action::Run => context.block_on(watch::run(&home, context)),
         Action::Allow { id, always, yes } => {
             let decision = if *always { Decision::AllowAlways } else { Decision::AllowOnce };
@@ -125,7 +134,8 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
 /// Connects and keeps the token.
 async fn connect(home: &ApproverHome, context: &Context) -> Result<Client, Failure> {
     let target = home.target(context)?;
-    let client = Client::connect(&target, ACCESS).await?;
+    let name = format!("approver {}", home.settings()?.name);
+    let client = Client::connect(&target, Access { name: &name, ..ACCESS }).await?;
     home.keep_token(&client)?;
     Ok(client)
 }
@@ -231,10 +241,18 @@ async fn enroll(
     home: &ApproverHome,
     node: Option<&str>,
     admin: bool,
+    other: Option<(&str, &str)>,
     context: &Context,
 ) -> Result<(), Failure> {
-    let key = home.approver_key()?.public();
-    let name = home.settings()?.name;
+    // Where the key is kept, if it is kept here.
+    let settings = if other.is_none() { Some(home.settings()?) } else { None };
+    let (key, name) = match (other, &settings) {
+        (Some((key, name)), _) => (change::public_key(key)?, name.to_owned()),
+        (None, settings) => {
+            let name = settings.as_ref().map(|s| s.name.clone()).unwrap_or_default();
+            (home.approver_key()?.public(), name)
+        }
+    };
     // Making a key known is the hub owner's to do: on the hub's machine, with its own command line.
     let known = match super::client::Target::local(&context.home) {
         Ok(target) => {
@@ -244,25 +262,23 @@ async fn enroll(
             client.close().await;
             true
         }
-        Err(failure) if home.settings()?.hub.is_none() => return Err(failure),
+        Err(failure) if settings.as_ref().is_none_or(|s| s.hub.is_none()) => return Err(failure),
         Err(_) => false,
     };
     let flag = if admin { " --admin" } else { "" };
     let on_node = format!("hearth-node approvers add {} --name {}{flag}", key.to_base64url(), quoted(&name));
-    let on_hub = format!(
-        "hearth approver enroll, with this key's directory, or approve it there: {}",
-        key.to_base64url()
-    );
+    let on_hub =
+        format!("hearth approver enroll --key {} --name {}{flag}", key.to_base64url(), quoted(&name));
     if context.json {
-        return context
-            .out
-            .json(&json!({ "known": known, "publicKey": key.to_base64url(), "onNode": on_node }));
+        return context.out.json(
+            &json!({ "known": known, "publicKey": key.to_base64url(), "onNode": on_node, "onHub": on_hub }),
+        );
     }
     if known {
         context.out.line("The hub knows this approver now: setup codes made from now on carry it.")?;
     } else {
         context.out.line(format!(
-            "No hub runs on this machine, so setup codes do not carry this key yet; on the hub: {on_hub}"
+            "The hub is on another machine. So that setup codes carry this key, run there:\n  {on_hub}"
         ))?;
     }
     let which = node

@@ -6,9 +6,9 @@
 
 use super::error::Failure;
 use super::output::{safe_line, span};
-use crate::approvals::card::{Said, Words};
+use crate::approvals::card::{Checker, Said, Words};
 use hearth_shared::challenge::{Challenge, SignedChallenge};
-use hearth_shared::command::Need;
+use hearth_shared::command::{Class, Need};
 use hearth_shared::identity::PublicKey;
 use serde_json::Value;
 
@@ -19,6 +19,8 @@ pub struct Told {
     pub id: String,
     /// `pending`, `allowed`, `denied`, `expired`, `cancelled`.
     pub status: String,
+    /// `node`, or `gateway` for the hub's machine.
+    pub host: String,
     /// Node id.
     pub node: String,
     /// Node name.
@@ -83,10 +85,16 @@ impl Card {
         Ok(Self { told, signed: Some((signed, challenge)) })
     }
 
-    /// Whether "always" can be chosen: there is a rule to store, and it may come from a terminal chat.
+    /// Whether a person's own key can say "always": there is a rule to store.
     #[must_use]
     pub fn offers_always(&self) -> bool {
         self.signed.as_ref().is_some_and(|(_, c)| c.always.is_some())
+    }
+
+    /// Whether the hub's key, by a word in a chat or on the command line, can say "always": for pictures only.
+    #[must_use]
+    pub fn offers_always_by_hub(&self) -> bool {
+        self.offers_always() && self.signed.as_ref().is_some_and(|(_, c)| c.class == Class::Capture)
     }
 
     /// Whether only a person's own key is enough.
@@ -116,7 +124,7 @@ impl Card {
             None => Words::of_hub(
                 (&told.node_name, &short(&told.node)),
                 (&told.command, &told.params, &told.sentence),
-                told.checked_on_node,
+                Checker::of(told.host == "gateway", told.checked_on_node),
                 said,
             ),
         };
@@ -201,7 +209,7 @@ mod tests {
             Some(AlwaysRule { command: c.command.clone(), params: c.params.clone(), facts: c.facts.clone() });
         let signed = SignedChallenge::issue(&c, &node).unwrap();
         let card = Card::new(told(&node), Some(signed), Some(&node.public())).unwrap();
-        assert!(card.offers_always());
+        assert!(card.offers_always() && !card.offers_always_by_hub(), "class actuate takes a person's key");
         assert!(card.text(0).contains("exactly these parameters"));
     }
 

@@ -17,11 +17,11 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List known devices and those that wait
+    /// List known devices, those that wait, and nodes that declare something new
     List,
-    /// Let a waiting device in
+    /// Let a waiting device in, or approve what a node declares anew
     Approve(Waiting),
-    /// Turn a waiting device away
+    /// Turn a waiting device away, or refuse what a node declares anew
     Reject(Waiting),
     /// Give a device a new token; its connections close
     Rotate(Known),
@@ -47,16 +47,18 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
     context.block_on(async {
         let target = Target::local(&context.home)?;
         let mut client = Client::connect(&target, Access::OWNER).await?;
-        let list = client.call("device.pair.list", json!({})).await?;
+        let mut list = client.call("device.pair.list", json!({})).await?;
+        let mut parts = client.call("node.pair.list", json!({})).await?;
+        list["pendingParts"] = parts["pending"].take();
         let result = match &arguments.action {
             Action::List => return show(context, &list),
             Action::Approve(a) => {
-                let request = waiting(&list, a.which.as_deref())?;
-                client.call("device.pair.approve", json!({ "requestId": request })).await?
+                let (family, request) = waiting(&list, a.which.as_deref())?;
+                client.call(&format!("{family}.approve"), json!({ "requestId": request })).await?
             }
             Action::Reject(a) => {
-                let request = waiting(&list, a.which.as_deref())?;
-                client.call("device.pair.reject", json!({ "requestId": request })).await?
+                let (family, request) = waiting(&list, a.which.as_deref())?;
+                client.call(&format!("{family}.reject"), json!({ "requestId": request })).await?
             }
             Action::Rotate(a) => {
                 let (id, role) = known(&list, &a.which)?;
@@ -77,7 +79,11 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         }
         context.out.line(match &arguments.action {
             Action::List => "",
+            Action::Approve(_) if result["node"].is_object() => "approved; what it declares can be used now",
             Action::Approve(_) => "approved; the device may connect now",
+            Action::Reject(_) if result["nodeId"].is_string() => {
+                "rejected; the node works on with what was approved before"
+            }
             Action::Reject(_) => "rejected; it cannot knock again until `hearth devices remove`",
             Action::Rotate(_) => "its old token is void and its connections are closed",
             Action::Revoke(_) => "revoked; it cannot connect until `hearth devices remove` and a new pairing",
@@ -111,6 +117,22 @@ fn show(context: &Context, list: &Value) -> Result<(), Failure> {
         context.out.table(&["REQUEST", "NAME", "ROLE", "FROM", "WORDS", "SINCE"], &rows)?;
         context.out.line("")?;
     }
+    let parts = list["pendingParts"].as_array().cloned().unwrap_or_default();
+    if !parts.is_empty() {
+        let names = |p: &Value, field: &str| -> Vec<String> {
+            p[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(safe_line).collect()
+        };
+        let rows: Vec<Vec<String>> = parts
+            .iter()
+            .map(|p| {
+                let new = [names(p, "commands"), names(p, "parts")].concat();
+                vec![text(p, "displayName"), new.join(", ")]
+            })
+            .collect();
+        context.out.line("Declared anew (`hearth devices approve NAME` or reject):")?;
+        context.out.table(&["NAME", "NEW"], &rows)?;
+        context.out.line("")?;
+    }
     let paired = list["paired"].as_array().cloned().unwrap_or_default();
     if paired.is_empty() {
         return context.out.line("No devices yet; `hearth pair` lets one in.");
@@ -137,26 +159,34 @@ fn show(context: &Context, list: &Value) -> Result<(), Failure> {
     context.out.table(&["DEVICE", "NAME", "ROLE", "STATE", "VIA", "APPROVED", "SEEN"], &rows)
 }
 
-/// The request id that is meant.
-fn waiting(list: &Value, which: Option<&str>) -> Result<String, Failure> {
-    let pending = list["pending"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let id = |p: &Value| p["requestId"].as_str().unwrap_or_default().to_owned();
-    match which {
-        None => match pending {
-            [only] => Ok(id(only)),
-            [] => Err(Failure::not_found(
-                "no device waits",
-                "open the door with `hearth pair`, then let the device knock",
-            )),
-            _ => Err(Failure::usage(
-                format!("{} devices wait", pending.len()),
-                "name one: `hearth devices list` shows them",
-            )),
-        },
+/// The family of methods and the id of the request that is meant: of a device that knocks, or of what a node
+/// declares anew. One approval settles both when a device comes for the first time.
+fn waiting(list: &Value, which: Option<&str>) -> Result<(&'static str, String), Failure> {
+    let of = |name: &str| list[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (devices, parts) = (of("pending"), of("pendingParts"));
+    let all: Vec<Value> = devices.iter().chain(parts).cloned().collect();
+    let found = match which {
         Some(which) => {
-            pick(pending, which, &["requestId", "deviceId", "displayName"], "waiting device").map(id)
+            pick(&all, which, &["requestId", "deviceId", "nodeId", "displayName"], "waiting device")?
         }
-    }
+        None => match all.as_slice() {
+            [only] => only,
+            [] => {
+                return Err(Failure::not_found(
+                    "no device waits",
+                    "open the door with `hearth pair`, then let the device knock",
+                ));
+            }
+            _ => {
+                return Err(Failure::usage(
+                    format!("{} devices wait", all.len()),
+                    "name one: `hearth devices list` shows them",
+                ));
+            }
+        },
+    };
+    let family = if found["nodeId"].is_string() { "node.pair" } else { "device.pair" };
+    Ok((family, found["requestId"].as_str().unwrap_or_default().to_owned()))
 }
 
 /// The device that is meant, and its role.
@@ -217,9 +247,12 @@ mod tests {
     #[test]
     fn approve_without_a_name_takes_the_only_one() {
         let one = json!({"pending": [{"requestId": "r1"}]});
-        assert_eq!(waiting(&one, None).unwrap(), "r1");
+        assert_eq!(waiting(&one, None).unwrap(), ("device.pair", "r1".into()));
         assert_eq!(waiting(&json!({"pending": []}), None).unwrap_err().code(), 4);
         let two = json!({"pending": [{"requestId": "r1"}, {"requestId": "r2"}]});
         assert_eq!(waiting(&two, None).unwrap_err().code(), 2);
+        let parts = json!({"pending": [], "pendingParts": [{"requestId": "p1", "nodeId": "n1", "displayName": "garage"}]});
+        assert_eq!(waiting(&parts, Some("garage")).unwrap(), ("node.pair", "p1".into()));
+        assert_eq!(waiting(&parts, None).unwrap().1, "p1");
     }
 }

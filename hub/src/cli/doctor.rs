@@ -104,7 +104,7 @@ fn report(findings: &[Finding], context: &Context) -> Result<(), Failure> {
     }
     if failed > 0 {
         return Err(Failure::failed(
-            format!("{failed} faults, {warned} warnings"),
+            format!("faults: {failed}, warnings: {warned}"),
             "follow the remedies above, the first one first",
         ));
     }

@@ -119,7 +119,7 @@ pub fn span(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", seconds / 60),
+        120..=7_199 => format!("{} min", (seconds + 30) / 60),
         7_200..=172_799 => format!("{} h", seconds / 3_600),
         _ => format!("{} days", seconds / 86_400),
     }

@@ -30,7 +30,8 @@ pub(super) struct Arguments {
     /// Let the hub listen on the network, or on this machine only; written into config.toml
     #[arg(long, value_enum)]
     listen: Option<Listen>,
-    /// Show the code and return at once; the door stays open
+    /// Show the code and return at once; the door stays open. Without it, --json prints a line for each event:
+    /// `open` with the code at once, `knock`, and `paired` at the end
     #[arg(long)]
     no_wait: bool,
 }
@@ -192,9 +193,12 @@ fn show(window: &Value, bound: &[SocketAddr], context: &Context) -> Result<(), F
     ))?;
     if let Ok(contents) = SetupCode::decode(code) {
         out.line(format!(
-            "The code names {} and {} approvers, and works once.",
+            "The code names {} and {}, and works once.",
             contents.addresses.join(", "),
-            contents.approvers.len()
+            match contents.approvers.len() {
+                1 => "1 approver".to_owned(),
+                n => format!("{n} approvers"),
+            }
         ))?;
     }
     if let Some(address) = bound.iter().find(|a| !a.ip().is_loopback()).or(bound.first()) {

@@ -10,10 +10,9 @@ use clap::Subcommand;
 use jiff::civil::{Date, DateTime};
 use jiff::{Timestamp, tz::TimeZone};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
-/// Points fetched at most by `export`.
-const EXPORT_LIMIT: u64 = 50_000;
 /// Points shown by `show`.
 const SHOW_LIMIT: u64 = 24;
 
@@ -27,7 +26,7 @@ pub(super) struct Arguments {
 enum Action {
     /// Show minimum, mean, maximum and the course; without a sensor, all sensors with their last value
     Show(Span),
-    /// Write the values as CSV
+    /// Write the values as CSV, every one that is kept: raw ones, and five-minute summaries before them
     Export {
         #[command(flatten)]
         span: Span,
@@ -215,36 +214,68 @@ async fn show(client: &mut Client, params: Value, context: &Context) -> Result<(
 
 async fn export(
     client: &mut Client,
-    mut params: Value,
+    params: Value,
     output: Option<&PathBuf>,
     context: &Context,
 ) -> Result<(), Failure> {
-    params["limit"] = json!(EXPORT_LIMIT);
-    let points = client.call("hearth.readings.series", params.clone()).await?;
-    let points = points["points"].as_array().cloned().unwrap_or_default();
-    let csv = csv(
-        params["nodeId"].as_str().unwrap_or_default(),
-        params["sensor"].as_str().unwrap_or_default(),
-        &points,
-    );
-    let Some(path) = output else {
-        return if context.json {
-            context.out.json(&json!({ "points": points }))
-        } else {
-            context.out.raw(csv)
-        };
-    };
-    std::fs::write(path, csv)
-        .map_err(|e| Failure::failed(format!("{}: {e}", path.display()), "name a file that you may write"))?;
-    if context.json {
-        return context.out.json(&json!({ "file": path, "points": points.len() }));
+    let mut pages = Pages { client, params, more: true };
+    if context.json && output.is_none() {
+        let mut all = Vec::new();
+        while let Some(points) = pages.next().await? {
+            all.extend(points);
+        }
+        return context.out.json(&json!({ "points": all }));
     }
-    context.out.line(format!("{} values are in {}", points.len(), path.display()))
+    let mut target = match output {
+        None => None,
+        Some(path) => Some(std::fs::File::create(path).map_err(|e| unwritable(path, &e))?),
+    };
+    let mut write = |text: &str| match (&mut target, output) {
+        (Some(file), Some(path)) => file.write_all(text.as_bytes()).map_err(|e| unwritable(path, &e)),
+        _ => context.out.raw(text),
+    };
+    let mut count = 0;
+    write(CSV_HEAD)?;
+    while let Some(points) = pages.next().await? {
+        count += points.len();
+        let text = |name: &str| pages.params[name].as_str().unwrap_or_default();
+        write(&csv(text("nodeId"), text("sensor"), &points))?;
+    }
+    match output {
+        None => Ok(()),
+        Some(path) if context.json => context.out.json(&json!({ "file": path, "points": count })),
+        Some(path) => context.out.line(format!("{count} values are in {}", path.display())),
+    }
 }
 
-/// CSV after RFC 4180.
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("{}: {error}", path.display()), "name a file that you may write")
+}
+
+/// The values of a span, page by page: a year of them need not be in memory at once.
+struct Pages<'a> {
+    client: &'a mut Client,
+    params: Value,
+    more: bool,
+}
+
+impl Pages<'_> {
+    async fn next(&mut self) -> Result<Option<Vec<Value>>, Failure> {
+        if !self.more {
+            return Ok(None);
+        }
+        let mut page = self.client.call("hearth.readings.page", self.params.clone()).await?;
+        self.more = page["next"].is_string();
+        self.params["after"] = page["next"].take();
+        Ok(Some(page["points"].as_array().cloned().unwrap_or_default()))
+    }
+}
+
+const CSV_HEAD: &str = "time,node,sensor,value,min,max\r\n";
+
+/// Lines of CSV after RFC 4180.
 fn csv(node: &str, sensor: &str, points: &[Value]) -> String {
-    let mut out = String::from("time,node,sensor,value,min,max\r\n");
+    let mut out = String::new();
     for point in points {
         let at = i64::try_from(point["at"].as_u64().unwrap_or_default()).unwrap_or_default();
         let at = Timestamp::from_millisecond(at).map(|t| t.to_string()).unwrap_or_default();
@@ -295,7 +326,7 @@ mod tests {
     fn csv_is_quoted_and_holds_no_formulas() {
         let points = [json!({"at": 1_796_083_200_000_u64, "value": -1.5, "min": -1.5, "max": -1.5})];
         let text = csv("gar,\"age\"", "=HYPERLINK()", &points);
-        let row = text.lines().nth(1).unwrap();
+        let row = text.lines().next().unwrap();
         assert_eq!(row, "2026-12-01T00:00:00Z,\"gar,\"\"age\"\"\",'=HYPERLINK(),-1.5,-1.5,-1.5");
     }
 

@@ -138,7 +138,7 @@ fn warnings(status: &Value, nodes: &Value, usage: &Value) -> Vec<Value> {
         if node["pendingRequestId"].is_string() {
             warn(
                 format!("{name} declares new parts that nobody approved"),
-                "hearth nodes show, then approve",
+                "see `hearth devices list`, then `hearth devices approve NAME`",
             );
         }
     }

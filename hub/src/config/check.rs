@@ -72,7 +72,7 @@ pub fn problems(config: &Config, text: &str) -> Vec<Problem> {
             );
         }
     }
-    if config.log.level.parse::<tracing_subscriber::EnvFilter>().is_err() {
+    if config.log.level.parse::<tracing_subscriber::filter::Targets>().is_err() {
         check.add(
             "log",
             "level",

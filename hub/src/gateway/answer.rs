@@ -108,6 +108,7 @@ impl Outward for RouteError {
         match self {
             Self::Store(e) => e.outward(),
             Self::Refused(why) => invalid(why),
+            Self::KeyReused => coded(invalid(self.to_string()), "IDEMPOTENCY_KEY_REUSED"),
         }
     }
 }

@@ -149,6 +149,14 @@ impl Clients {
         self.lock().values().filter(|c| c.shows_approvals()).count()
     }
 
+    /// The same without one of them and the other connections of its device.
+    pub(crate) fn approvers_besides(&self, one: &Client) -> usize {
+        let same = |c: &Client| {
+            c.conn_id == one.conn_id || (c.device_id().is_some() && c.device_id() == one.device_id())
+        };
+        self.lock().values().filter(|c| c.shows_approvals() && !same(c)).count()
+    }
+
     /// Sends an event to every client that `wants` it.
     pub(crate) fn broadcast(
         &self,

@@ -14,6 +14,7 @@ pub(crate) mod node_pair;
 mod node_role;
 mod nodes;
 mod system;
+mod withdraw;
 
 use super::Gateway;
 use super::answer::{Answer, forbidden, invalid, missing_scope};

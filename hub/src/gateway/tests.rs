@@ -407,6 +407,11 @@ async fn agent_answers_twice_with_one_id_and_the_run_can_be_waited_for() {
         "ok",
         "the same message is not run twice"
     );
+    for (text, session) in [("is the pump on?", "main"), ("status", "agent:main:other")] {
+        let other = json!({ "message": text, "sessionKey": session, "idempotencyKey": "run-1" });
+        let error = owner.call("chat.send", other).await.unwrap_err();
+        assert_eq!(error["details"]["code"], "IDEMPOTENCY_KEY_REUSED", "{text} in {session}: {error}");
+    }
     let history = owner.call("chat.history", json!({ "sessionKey": "main", "limit": 10 })).await.unwrap();
     let roles: Vec<&str> =
         history["messages"].as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();

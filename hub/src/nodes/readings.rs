@@ -4,6 +4,10 @@
 //! few rows and never have to wait for a job. A reading that is dated late changes the summary of the
 //! time it belongs to.
 
+mod pages;
+
+pub use pages::Cursor;
+
 use crate::store::{Store, StoreError};
 use hearth_shared::identity::DeviceId;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
@@ -68,8 +72,16 @@ fn bucket(at_ms: i64) -> i64 {
     at_ms - at_ms.rem_euclid(BUCKET_MS)
 }
 
-/// Stores a reading and brings its summary up to date. One that is there already changes nothing.
+/// Stores a reading and brings its summary up to date. One that is there already changes nothing. One that
+/// comes so late that the raw readings of its time are deleted is summarised only: a lone raw value would
+/// stand for all that were there.
 pub(super) fn insert(t: &Transaction<'_>, raw: &Raw) -> Result<(), StoreError> {
+    let kept_from: i64 = t
+        .prepare_cached("SELECT raw_from FROM sensors WHERE id = ?1")?
+        .query_row([raw.sensor], |r| r.get(0))?;
+    if raw.at_ms < kept_from {
+        return summarise(t, raw);
+    }
     let new = t
         .prepare_cached(
             "INSERT OR IGNORE INTO readings (sensor, at_ms, epoch, seq, value, boot, dated) \
@@ -87,6 +99,10 @@ pub(super) fn insert(t: &Transaction<'_>, raw: &Raw) -> Result<(), StoreError> {
     if new == 0 {
         return Ok(());
     }
+    summarise(t, raw)
+}
+
+fn summarise(t: &Transaction<'_>, raw: &Raw) -> Result<(), StoreError> {
     t.prepare_cached(
         "INSERT INTO summaries (sensor, bucket, count, sum, min, min_at, max, max_at, last, last_at) \
          VALUES (?1, ?2, 1, ?4, ?4, ?3, ?4, ?3, ?4, ?3) ON CONFLICT (sensor, bucket) DO UPDATE SET \
@@ -284,13 +300,21 @@ fn add(total: &mut Option<Part>, part: Part) {
 
 const PART: &str = "count, sum, min, min_at, max, max_at, last, last_at";
 
-/// Oldest raw reading of a sensor: from its bucket on (the next one, when it does not begin with it) the
-/// raw readings are complete.
+/// From this bucket on the raw readings of a sensor are complete.
 fn raw_from(c: &Connection, sensor: i64) -> Result<i64, StoreError> {
-    let oldest: Option<i64> = c
-        .prepare_cached("SELECT min(at_ms) FROM readings WHERE sensor = ?1")?
-        .query_row([sensor], |r| r.get(0))?;
-    Ok(oldest.map_or(i64::MAX, bucket))
+    let (oldest, kept_from): (Option<i64>, i64) = c
+        .prepare_cached(
+            "SELECT (SELECT min(at_ms) FROM readings WHERE sensor = ?1), raw_from FROM sensors WHERE id = ?1",
+        )?
+        .query_row([sensor], |r| Ok((r.get(0)?, r.get(1)?)))?;
+    Ok(oldest.map_or(i64::MAX, bucket).max(kept_from))
+}
+
+/// Notes, before raw readings are deleted, up to where.
+pub(super) fn keep_raw_from(t: &Transaction<'_>, sensor: i64, from: i64) -> Result<(), StoreError> {
+    t.prepare_cached("UPDATE sensors SET raw_from = max(raw_from, ?2) WHERE id = ?1")?
+        .execute(params![sensor, bucket(from)])?;
+    Ok(())
 }
 
 impl Readings {

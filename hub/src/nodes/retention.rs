@@ -8,7 +8,7 @@
 use super::Nodes;
 use super::media::MediaStore;
 use super::outbox::PLAUSIBLE_MS;
-use super::readings::BUCKET_MS;
+use super::readings::{BUCKET_MS, keep_raw_from};
 use crate::config::RetentionConfig;
 use crate::store::{Store, StoreError, now_ms};
 use hearth_shared::identity::DeviceId;
@@ -202,6 +202,7 @@ async fn trim_history(store: &Store, keep: &RetentionConfig) -> Result<usize, St
         .await?;
     let mut gone = 0;
     for sensor in sensors {
+        store.write(move |t| keep_raw_from(t, sensor, raw_before)).await?;
         for (table, column, before) in
             [("readings", "at_ms", raw_before), ("summaries", "bucket", summaries_before)]
         {

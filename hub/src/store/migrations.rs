@@ -10,6 +10,8 @@ const STEPS: &[&str] = &[
     include_str!("migrations/004_sessions.sql"),
     include_str!("migrations/005_page_links.sql"),
     include_str!("migrations/006_channels.sql"),
+    include_str!("migrations/007_raw_from.sql"),
+    include_str!("migrations/008_hosts.sql"),
 ];
 
 /// How many steps there are.

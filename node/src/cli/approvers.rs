@@ -23,7 +23,8 @@ enum Command {
     List,
     /// Add a person's key (`hearth approver` shows it)
     Add {
-        /// The public key: base64url or 64 hex digits
+        /// The public key: base64url (which may begin with `-`) or 64 hex digits
+        #[arg(allow_hyphen_values = true)]
         key: String,
         /// Name for people
         #[arg(long)]

@@ -162,7 +162,7 @@ fn human(value: &Value) -> String {
     line(
         "Approvers",
         format!(
-            "{} ({} persons), need `person` is {}",
+            "{} (of them persons: {}), need `person` is {}",
             text("/approvers/total"),
             text("/approvers/persons"),
             if value["approvers"]["personInForce"] == true { "in force" } else { "not in force" }

@@ -4,6 +4,7 @@ use super::Context;
 use super::socket::Socket;
 use super::state::End;
 use crate::identity::Clock;
+use hearth_shared::approver::ApproverSet;
 use hearth_shared::connect::{LinkTranscript, Role};
 use hearth_shared::identity::{DeviceId, Digest, Nonce, display_safe};
 use hearth_shared::limits::MAX_NAME_CHARS;
@@ -18,6 +19,8 @@ pub struct Greeted {
     pub hub: HubHello,
     /// Digest of the declaration that was sent.
     pub declared: Digest,
+    /// The list of approvers that was sent.
+    pub approvers: ApproverSet,
     transcript: LinkTranscript,
     clock: Clock,
 }
@@ -60,6 +63,7 @@ pub async fn greet(
         boot_id: context.clock.boot(),
     };
     let (outbox_epoch, outbox_next) = context.outbox.position();
+    let approvers = context.local.approvers();
     let hello = NodeHello {
         version,
         key: context.key.public(),
@@ -68,7 +72,7 @@ pub async fn greet(
         knock,
         declaration,
         signature: transcript.sign_as_node(&context.key),
-        approvers: context.local.approvers(),
+        approvers: approvers.clone(),
         head: context.local.head(),
         hub_head: context.local.hub_head(),
         outbox_epoch,
@@ -77,7 +81,7 @@ pub async fn greet(
         wall_ms: context.clock.wall_ms(),
     };
     socket.send(&ToHub::Hello(Box::new(hello))).await?;
-    Ok(Greeted { socket, hub, declared, transcript, clock: context.clock })
+    Ok(Greeted { socket, hub, declared, approvers, transcript, clock: context.clock })
 }
 
 impl Greeted {

@@ -7,6 +7,7 @@ use super::state::End;
 use super::{Context, LinkStatus};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use hearth_shared::approver::ApproverSet;
 use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::grant::Grant;
 use hearth_shared::identity::Digest;
@@ -41,6 +42,7 @@ pub async fn run(
         status,
         outgoing: Arc::new(Outgoing::default()),
         declared: Mutex::new(greeted.declared),
+        approvers: Mutex::new(greeted.approvers),
         position: watch::channel(None).0,
         acked: AtomicU64::new(0),
         liveness,
@@ -59,6 +61,8 @@ struct Session<'a> {
     outgoing: Arc<Outgoing>,
     /// Digest of the declaration the hub has.
     declared: Mutex<Digest>,
+    /// The list of approvers the hub has.
+    approvers: Mutex<ApproverSet>,
     /// Epoch and first number to send, once the outbox is settled with the hub's mark.
     position: watch::Sender<Option<(Epoch, u64)>>,
     /// The last number the hub acknowledged on this connection.
@@ -104,13 +108,15 @@ impl Session<'_> {
                 Ok(())
             }
             ToNode::ChangeApprovers(change) => {
-                let answer = match self.context.local.change_approvers(&change) {
-                    Ok(set) => ToHub::Approvers(set),
-                    Err(message) => ToHub::ApproversRefused { message },
-                };
-                self.control(answer)?;
+                match self.context.local.change_approvers(&change) {
+                    Ok(set) => {
+                        self.approvers.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&set);
+                        self.control(ToHub::Approvers(set))?;
+                    }
+                    Err(message) => self.control(ToHub::ApproversRefused { message })?,
+                }
                 // Need `person` may have come into force or gone.
-                self.declare_if_changed()
+                self.tell_changes()
             }
             ToNode::Surface { approved } => {
                 self.status.send_modify(|s| s.approved = approved);
@@ -120,7 +126,7 @@ impl Session<'_> {
                 let clock = &self.context.clock;
                 let pong = ToHub::Pong { id, mono_ms: clock.mono_ms(), wall_ms: clock.wall_ms() };
                 self.outgoing.with(|queue| queue.pong(pong));
-                self.declare_if_changed()
+                self.tell_changes()
             }
             ToNode::Goodbye { reason } => Err(End::Goodbye(reason)),
             ToNode::Refused(refused) => Err(End::Refused(refused)),
@@ -136,6 +142,22 @@ impl Session<'_> {
         } else {
             Err(End::Protocol("the hub asks without reading the answers".into()))
         }
+    }
+
+    /// Sends what the hub does not have yet: a list of approvers that was changed on the node, a new
+    /// declaration.
+    fn tell_changes(&self) -> Result<(), End> {
+        let set = self.context.local.approvers();
+        let mut known = self.approvers.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != set {
+            known.clone_from(&set);
+            drop(known);
+            tracing::info!(epoch = set.epoch, "the list of approvers has changed; the hub is told");
+            self.control(ToHub::Approvers(set))?;
+        } else {
+            drop(known);
+        }
+        self.declare_if_changed()
     }
 
     /// Sends the declaration when it is not the one the hub has.
@@ -155,7 +177,7 @@ impl Session<'_> {
     async fn redeclare(&self) -> End {
         loop {
             self.context.changed.notified().await;
-            if let Err(end) = self.declare_if_changed() {
+            if let Err(end) = self.tell_changes() {
                 return end;
             }
         }

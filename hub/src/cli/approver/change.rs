@@ -44,7 +44,7 @@ pub(super) async fn run(home: &ApproverHome, arguments: &Change, context: &Conte
     }
 }
 
-fn parse_key(text: &str) -> Result<PublicKey, Failure> {
+pub(super) fn public_key(text: &str) -> Result<PublicKey, Failure> {
     text.parse::<PublicKey>()
         .or_else(|_| PublicKey::from_wire(text))
         .map_err(|e| Failure::usage(e.to_string(), "give the public key that `hearth approver id` prints"))
@@ -58,7 +58,7 @@ fn changed(mut set: ApproverSet, arguments: &Change) -> Result<ApproverSet, Fail
             Failure::usage("--add needs --name", "give the name that the node shows for it")
         })?;
         set.approvers.push(Approver {
-            key: parse_key(key)?,
+            key: public_key(key)?,
             kind: ApproverKind::Terminal,
             admin: arguments.admin,
             name,
@@ -78,7 +78,7 @@ fn changed(mut set: ApproverSet, arguments: &Change) -> Result<ApproverSet, Fail
             _ => return Err(Failure::usage("more than one approver fits", "give more of the id")),
         }
     } else if let Some(key) = &arguments.recovery {
-        set.recovery = Some(parse_key(key)?);
+        set.recovery = Some(public_key(key)?);
     } else {
         return Err(Failure::usage("nothing to change", "give --add KEY, --remove ID or --recovery KEY"));
     }

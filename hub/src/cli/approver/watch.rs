@@ -199,7 +199,7 @@ async fn attend(
             }
         }
         if let Some(card) = &shown {
-            keyboard.prompt(approve::question(card), false);
+            keyboard.prompt(approve::question(card.offers_always()), false);
         }
         tokio::select! {
             incoming = client.next() => {

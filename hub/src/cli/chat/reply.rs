@@ -43,8 +43,8 @@ pub fn content(message: &Value) -> (String, Vec<String>) {
 /// What a `chat` event means for the run it belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// Something is being done.
-    Status(String),
+    /// Something is being done, or waited for: what, in words when there are any for people.
+    Status { phase: String, text: String },
     /// The reply so far.
     Text(String),
     /// The whole reply; the code of the command it says failed.
@@ -58,7 +58,10 @@ pub enum Progress {
 pub fn progress(payload: &Value) -> Option<Progress> {
     let (text, media) = content(&payload["message"]);
     Some(match payload["state"].as_str()? {
-        "status" => Progress::Status(payload["phase"].as_str().unwrap_or_default().to_owned()),
+        "status" => {
+            let text = |name: &str| payload[name].as_str().unwrap_or_default().to_owned();
+            Progress::Status { phase: text("phase"), text: text("text") }
+        }
         "delta" => Progress::Text(text),
         "final" => Progress::Final { text, media, failure: payload["failure"].as_str().map(str::to_owned) },
         "aborted" => {

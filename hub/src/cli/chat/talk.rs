@@ -256,13 +256,14 @@ impl<'a> Talk<'a> {
             }
         };
         if let Some(card) = self.asks.front().cloned() {
-            match approve::parse_answer(&text, card.offers_always()) {
+            match approve::parse_answer(&text, card.offers_always_by_hub()) {
                 Some(decision) => {
                     self.asks.pop_front();
                     self.shown = false;
                     self.decide(card, decision).await?;
                 }
                 None if text.trim().is_empty() => {}
+                None if matches!(text.trim(), "/quit" | "/exit") => return Ok(true),
                 None => self.say("Please answer with one of the words.\n")?,
             }
             return Ok(false);
@@ -343,7 +344,13 @@ impl<'a> Talk<'a> {
             return Ok(None);
         }
         match progress {
-            Progress::Status(_) => Ok(None),
+            // A card says itself that a person is waited for.
+            Progress::Status { phase, text } => {
+                if phase == "waiting_device" && !text.is_empty() {
+                    self.say(&format!("{}\n", safe_text(&text)))?;
+                }
+                Ok(None)
+            }
             Progress::Text(text) => {
                 self.stream(&text)?;
                 Ok(None)

@@ -86,7 +86,7 @@ async fn one_node(layer: &mut Layer<'_>, client: &mut Client, node: &Value) {
     if node["pendingRequestId"].is_string() {
         layer.warn(
             format!("{name} declares parts that nobody approved"),
-            format!("hearth nodes show {name}, then approve"),
+            format!("hearth nodes show {name}, then hearth devices approve {name}"),
         );
     }
     let has_info = node["commands"].as_array().is_some_and(|c| c.iter().any(|c| c == "system.info"));

@@ -72,7 +72,8 @@ pub(super) async fn run(
                 let payload = event.payload.unwrap_or_default();
                 if of_this(&payload["request"], node, &arguments.command, &params) {
                     let id = payload["id"].as_str().unwrap_or_default();
-                    decide(&mut client, id, policy, keyboard.as_mut(), context).await?;
+                    let person = payload["request"]["need"] == "person";
+                    decide(&mut client, id, policy, person, keyboard.as_mut(), context).await?;
                 }
             }
             _ => {}
@@ -93,15 +94,15 @@ async fn decide(
     client: &mut Client,
     id: &str,
     policy: Option<Policy>,
+    person: bool,
     keyboard: Option<&mut Keyboard>,
     context: &Context,
 ) -> Result<(), Failure> {
     let Some(policy) = policy else {
         if !context.json {
-            context.out.line(format!(
-                "waits for approval {}; decide with `hearth approvals allow {0}`",
-                short(id)
-            ))?;
+            // Not on stdout, which is for the result.
+            let command = if person { "approver" } else { "approvals" };
+            eprintln!("waits for approval {}; decide with `hearth {command} allow {0}`", short(id));
         }
         return Ok(());
     };
@@ -138,10 +139,10 @@ async fn decide(
 /// Asks until the answer is clear; `None` when the person leaves it open.
 async fn ask(keyboard: &mut Keyboard, card: &Card) -> Option<Decision> {
     loop {
-        keyboard.prompt(approve::question(card), false);
+        keyboard.prompt(approve::question(card.offers_always_by_hub()), false);
         match keyboard.next().await {
             Line::Text(text) => {
-                if let Some(decision) = approve::parse_answer(&text, card.offers_always()) {
+                if let Some(decision) = approve::parse_answer(&text, card.offers_always_by_hub()) {
                     return Some(decision);
                 }
             }

@@ -4,8 +4,11 @@
 //! `request.command`; ours use `approval.get`, which opens the card, and pass the person's signed grant or
 //! the digest of the card he saw to `approval.resolve`.
 
+mod history;
+pub(super) mod request;
+
 use super::{Access, Call, Method, NoParams, encode, method};
-use crate::actions::ActionError;
+use crate::actions::{ActionError, Host};
 use crate::approvals::{Approval, ApprovalStatus, Decider};
 use crate::devices::{DeviceError, Scope};
 use crate::gateway::answer::{Answer, Outward as _, invalid};
@@ -25,17 +28,29 @@ pub(super) const METHODS: &[Method] = &[
     method!("exec.approval.list", APPROVALS, exec_list, NoParams => Vec<ExecEntry>),
     method!("exec.approval.get", APPROVALS, exec_get, IdParams => ExecDetail),
     method!("exec.approval.resolve", APPROVALS, exec_resolve, ExecResolveParams => Ok_),
-    method!("exec.approval.waitDecision", APPROVALS, wait_decision, IdParams => Waited, Withdraw),
+    method!(
+        "exec.approval.request", APPROVALS, request::request, request::RequestParams => request::Asked, Withdraw
+    ),
+    method!("exec.approval.waitDecision", APPROVALS, request::wait_decision, IdParams => request::Asked, Withdraw),
     method!("approval.list", APPROVALS, list, ListParams => ApprovalList),
+    method!("approval.history", APPROVALS, history::history, history::HistoryParams => history::History),
     method!("approval.get", APPROVALS, get, IdParams => Opened),
     method!("approval.resolve", APPROVALS, resolve, ResolveParams => Resolved),
 ];
 
-/// What may be decided: always three words; "always" is refused where the node stores no rule.
-const DECISIONS: [&str; 3] = ["allow-once", "allow-always", "deny"];
+/// What may be decided. `always` only where there is a rule to store: where nobody has looked at the card yet
+/// that is not known, and is left out.
+fn allowed(approval: &Approval, always: bool) -> Vec<String> {
+    let mut words = vec!["allow-once".to_owned()];
+    words.extend(always.then(|| "allow-always".to_owned()));
+    words.push("deny".to_owned());
+    if approval.status == ApprovalStatus::Pending { words } else { Vec::new() }
+}
 
-fn allowed() -> Vec<String> {
-    DECISIONS.iter().map(|d| (*d).to_owned()).collect()
+/// What the hub's own key may sign.
+fn allowed_by_hub(approval: &Approval) -> Vec<String> {
+    let always = approval.checked_on_node && approval.class == Class::Capture && approval.need == Need::Hub;
+    allowed(approval, always && approval.always != Some(false))
 }
 
 /// Id or unique prefix.
@@ -101,15 +116,24 @@ fn exec_request(approval: &Approval) -> ExecRequest {
         params: approval.params.clone(),
         node_id: approval.node.to_string(),
         node_name: approval.node_name.clone(),
-        host: "node".into(),
+        host: approval.host.as_str().into(),
         class: approval.class,
         need: approval.need,
-        warning_text: (!approval.checked_on_node).then(|| "not checked on the node".into()),
-        allowed_decisions: allowed(),
+        warning_text: warning(approval),
+        allowed_decisions: allowed_by_hub(approval),
         agent_id: approval.session_key.as_ref().map(|_| "main".into()),
         session_key: approval.session_key.clone(),
         requester: approval.requester.clone(),
         reason: approval.reason.clone(),
+    }
+}
+
+/// What a person should know before he looks closer.
+fn warning(approval: &Approval) -> Option<String> {
+    match (approval.host, approval.checked_on_node) {
+        (Host::Gateway, _) => Some("runs on the hub's own machine, by whoever asked".into()),
+        (Host::Node, false) => Some("not checked on the node".into()),
+        (Host::Node, true) => None,
     }
 }
 
@@ -167,10 +191,10 @@ async fn exec_get(call: Call, params: IdParams) -> Answer<ExecDetail> {
     let approval = call.gateway.hub.actions.approval(&params.id).await.map_err(ActionError::outward)?;
     Ok(ExecDetail {
         id: approval.id.to_string(),
+        allowed_decisions: allowed_by_hub(&approval),
         command_text: approval.sentence,
         command_preview: None,
-        allowed_decisions: allowed(),
-        host: "node".into(),
+        host: approval.host.as_str().into(),
         node_id: approval.node.to_string(),
         agent_id: approval.session_key.as_ref().map(|_| "main".into()),
         expires_at_ms: approval.expires_ms,
@@ -208,53 +232,6 @@ async fn exec_resolve(call: Call, params: ExecResolveParams) -> Answer<Ok_> {
     Ok(Ok_ { ok: true })
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-struct Waited {
-    id: String,
-    decision: Option<String>,
-    created_at_ms: u64,
-    expires_at_ms: u64,
-    /// `user`, `timeout`, `cancelled`.
-    terminal_reason: String,
-}
-
-async fn wait_decision(call: Call, params: IdParams) -> Answer<Waited> {
-    let actions = &call.gateway.hub.actions;
-    // Subscribed before the first look, so that nothing falls between the two.
-    let mut events = call.gateway.hub.bus.subscribe();
-    loop {
-        let approval = actions.approval(&params.id).await.map_err(ActionError::outward)?;
-        let terminal_reason = match approval.status {
-            ApprovalStatus::Pending => None,
-            ApprovalStatus::Allowed | ApprovalStatus::Denied => Some("user"),
-            ApprovalStatus::Expired => Some("timeout"),
-            ApprovalStatus::Cancelled => Some("cancelled"),
-        };
-        if let Some(reason) = terminal_reason {
-            return Ok(Waited {
-                id: approval.id.to_string(),
-                decision: approval.decision.map(|d| d.as_str().to_owned()),
-                created_at_ms: approval.created_ms,
-                expires_at_ms: approval.expires_ms,
-                terminal_reason: reason.into(),
-            });
-        }
-        loop {
-            use crate::bus::Event;
-            use tokio::sync::broadcast::error::RecvError;
-            match events.recv().await {
-                Ok(Event::ApprovalResolved { id }) if id == approval.id => break,
-                Ok(_) => {}
-                Err(RecvError::Lagged(_)) => break,
-                Err(RecvError::Closed) => {
-                    return Err(crate::gateway::answer::unavailable("the hub is stopping"));
-                }
-            }
-        }
-    }
-}
-
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListParams {
@@ -270,6 +247,8 @@ struct Entry {
     id: String,
     kind: String,
     status: String,
+    /// `node`, or `gateway` for the hub's machine.
+    host: String,
     node_id: String,
     node_name: String,
     command: String,
@@ -283,6 +262,8 @@ struct Entry {
     reason: Option<String>,
     session_key: Option<String>,
     allowed_decisions: Vec<String>,
+    /// The same for programs of the protocol.
+    presentation: Presentation,
     decision: Option<String>,
     decided_by: Option<String>,
     decided_at_ms: Option<u64>,
@@ -290,11 +271,39 @@ struct Entry {
     expires_at_ms: u64,
 }
 
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct Presentation {
+    /// `exec`
+    kind: String,
+    command_text: String,
+    command_preview: Option<String>,
+    warning_text: Option<String>,
+    host: String,
+    node_id: String,
+    agent_id: Option<String>,
+    allowed_decisions: Vec<String>,
+}
+
+fn presentation(approval: &Approval) -> Presentation {
+    Presentation {
+        kind: "exec".into(),
+        command_text: approval.sentence.clone(),
+        command_preview: None,
+        warning_text: warning(approval),
+        host: approval.host.as_str().into(),
+        node_id: approval.node.to_string(),
+        agent_id: approval.session_key.as_ref().map(|_| "main".into()),
+        allowed_decisions: allowed_by_hub(approval),
+    }
+}
+
 fn entry(approval: &Approval) -> Entry {
     Entry {
         id: approval.id.to_string(),
         kind: "exec".into(),
         status: status(approval),
+        host: approval.host.as_str().into(),
         node_id: approval.node.to_string(),
         node_name: approval.node_name.clone(),
         command: approval.command.clone(),
@@ -306,7 +315,8 @@ fn entry(approval: &Approval) -> Entry {
         requester: approval.requester.clone(),
         reason: approval.reason.clone(),
         session_key: approval.session_key.clone(),
-        allowed_decisions: allowed(),
+        allowed_decisions: allowed(approval, approval.always == Some(true)),
+        presentation: presentation(approval),
         decision: approval.decision.map(|d| d.as_str().to_owned()),
         decided_by: approval.decided_by.clone(),
         decided_at_ms: approval.decided_ms,

@@ -24,6 +24,7 @@ pub(super) const METHODS: &[Method] = &[
     audit::HELD,
     readings::STATS,
     readings::SERIES,
+    readings::PAGE,
     readings::SENSORS,
     readings::USAGE,
     cert::STATUS,

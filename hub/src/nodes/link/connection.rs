@@ -70,6 +70,13 @@ pub(in crate::nodes) enum Known {
     Never,
 }
 
+/// A change of the list of approvers on its way.
+#[derive(Debug)]
+struct AwaitedChange {
+    wanted: ApproverSet,
+    answer: oneshot::Sender<Result<ApproverSet, String>>,
+}
+
 #[derive(Debug, Default)]
 struct Surface {
     declared: Vec<String>,
@@ -84,7 +91,7 @@ pub(in crate::nodes) struct LinkConnection {
     control: mpsc::Sender<ToNode>,
     calls: mpsc::Sender<ToNode>,
     table: Mutex<Table>,
-    approvers: Mutex<Option<oneshot::Sender<Result<ApproverSet, String>>>>,
+    approvers: Mutex<Option<AwaitedChange>>,
     surface: Mutex<Surface>,
     /// Counts frames from the node.
     heard: watch::Sender<u64>,
@@ -225,9 +232,22 @@ impl LinkConnection {
         }
     }
 
-    /// False when nobody asked.
-    pub fn approvers_answer(&self, answer: Result<ApproverSet, String>) -> bool {
-        lock(&self.approvers).take().is_some_and(|waiting| waiting.send(answer).is_ok())
+    /// The node's list as it is now; it answers a change only when it is the list that was asked for, since
+    /// the node also tells of changes made on the node itself.
+    pub fn approvers_are(&self, set: ApproverSet) {
+        let mut waiting = lock(&self.approvers);
+        if waiting.as_ref().is_some_and(|w| w.wanted == set)
+            && let Some(change) = waiting.take()
+        {
+            let _ = change.answer.send(Ok(set));
+        }
+    }
+
+    /// The node refused the change that was asked for.
+    pub fn approvers_refused(&self, message: String) {
+        if let Some(change) = lock(&self.approvers).take() {
+            let _ = change.answer.send(Err(message));
+        }
     }
 
     // --- calls, from the hub -------------------------------------------------------------------
@@ -423,11 +443,11 @@ impl NodeConnection for LinkConnection {
             let (answer, wait) = oneshot::channel();
             {
                 let mut waiting = lock(&self.approvers);
-                if waiting.as_ref().is_some_and(|w| !w.is_closed()) {
+                if waiting.as_ref().is_some_and(|w| !w.answer.is_closed()) {
                     let message = "another change of the list is under way; try again";
                     return Err(CommandError::new(ErrorCode::Busy, message));
                 }
-                *waiting = Some(answer);
+                *waiting = Some(AwaitedChange { wanted: change.set.clone(), answer });
             }
             let exchange = async {
                 self.calls.send(ToNode::ChangeApprovers(change)).await.map_err(|_| self.gone())?;

@@ -439,11 +439,11 @@ impl Reader {
                 if self.chores.try_send(Chore::Approvers(Box::new(set.clone()))).is_err() {
                     return rule("changes its approvers faster than it can be stored");
                 }
-                self.connection.approvers_answer(Ok(set));
+                self.connection.approvers_are(set);
             }
             ToHub::ApproversRefused { message } => {
                 let message = hearth_shared::identity::display_safe(&message, 300);
-                self.connection.approvers_answer(Err(message));
+                self.connection.approvers_refused(message);
             }
             ToHub::Pong { id, mono_ms, wall_ms } => {
                 // A measurement that finds the queue full is one of many.

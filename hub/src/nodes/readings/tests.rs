@@ -128,11 +128,74 @@ async fn a_series_is_merged_to_its_limit_and_keeps_extremes() {
 async fn summaries_stand_in_for_raw_readings_that_are_gone() {
     let (readings, store, _dir) = readings().await;
     put(&store, (0..20).map(|i| (i * 60_000, i as f64)).collect()).await;
-    store.write(|t| Ok(t.execute("DELETE FROM readings WHERE at_ms < ?1", [2 * BUCKET_MS])?)).await.unwrap();
+    forget_raw(&store, 2 * BUCKET_MS).await;
     let points = readings.series(NODE, "temp", 0, u64::MAX, 100).await.unwrap();
     assert_eq!(points.len(), 2 + 10);
     assert_eq!((points[0].min, points[0].max, points[0].value), (0.0, 4.0, 2.0));
     assert_eq!(points[2].value, 10.0);
     let stats = readings.stats(NODE, "temp", 0, u64::MAX).await.unwrap().unwrap();
     assert_eq!((stats.count, stats.min, stats.max, stats.mean), (20, 0.0, 19.0, 9.5));
+}
+
+/// As retention does.
+async fn forget_raw(store: &Store, before: i64) {
+    store
+        .write(move |t| {
+            keep_raw_from(t, 1, before)?;
+            Ok(t.execute("DELETE FROM readings WHERE at_ms < ?1", [before])?)
+        })
+        .await
+        .unwrap();
+}
+
+/// Everything, page by page.
+async fn pages(readings: &Readings, from: u64, to: u64, limit: usize) -> Vec<Point> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let (points, next) = readings.page(NODE, "temp", from, to, after, limit).await.unwrap();
+        assert!(points.len() <= limit);
+        all.extend(points);
+        match next {
+            Some(cursor) => after = Some(cursor.to_string().parse().unwrap()),
+            None => return all,
+        }
+    }
+}
+
+#[tokio::test]
+async fn pages_hold_every_value_once_across_the_end_of_the_raw_readings() {
+    let (readings, store, _dir) = readings().await;
+    // Every 20 s; two values share each millisecond.
+    put(&store, (0..200).map(|i| (i / 2 * 20_000, f64::from(i as i32))).collect()).await;
+    forget_raw(&store, 2 * BUCKET_MS).await;
+    let all = pages(&readings, 0, u64::MAX, 1_000).await;
+    assert_eq!(all.len(), 2 + 140, "two summaries, then every raw value");
+    assert_eq!((all[0].min, all[0].max, all[1].min, all[1].max), (0.0, 29.0, 30.0, 59.0));
+    assert_eq!(all[2].value, 60.0);
+    for limit in [1, 2, 3, 7, 141, 142] {
+        assert_eq!(pages(&readings, 0, u64::MAX, limit).await, all, "pages of {limit}");
+    }
+    let (from, to) = (2 * BUCKET_MS as u64 + 40_000, 3 * BUCKET_MS as u64);
+    let some = pages(&readings, from, to, 5).await;
+    assert_eq!((some.len(), some[0].at, some.last().unwrap().at), (26, from, to - 20_000));
+    assert!("7.x.1".parse::<Cursor>().is_err() && "7".parse::<Cursor>().is_err());
+}
+
+#[tokio::test]
+async fn a_reading_older_than_what_is_kept_raw_changes_only_its_summary() {
+    let (readings, store, _dir) = readings().await;
+    put(&store, (0..30).map(|i| (i * 60_000, 1.0)).collect()).await;
+    forget_raw(&store, 4 * BUCKET_MS).await;
+    // A node that was away hands it over now.
+    store
+        .write(|t| {
+            insert(t, &Raw { sensor: 1, at_ms: 30_000, epoch: 2, seq: 1, value: 8.0, boot: 1, source: 1 })
+        })
+        .await
+        .unwrap();
+    let stats = readings.stats(NODE, "temp", 0, u64::MAX).await.unwrap().unwrap();
+    assert_eq!((stats.count, stats.min, stats.max, stats.max_at), (31, 1.0, 8.0, 30_000));
+    let points = readings.series(NODE, "temp", 0, u64::MAX, 100).await.unwrap();
+    assert_eq!(points.len(), 4 + 10, "the five minutes of the late value are whole");
+    assert_eq!((points[0].max, points[1].max), (8.0, 1.0));
 }

@@ -260,6 +260,14 @@ async fn changed_approvers_and_declarations_are_told() {
         peer.send(ToNode::ChangeApprovers(change)).await;
         assert!(matches!(peer.receive().await, Some(ToHub::ApproversRefused { .. })), "used twice");
 
+        // Changed on the node, by its owner: the hub hears of it on this connection.
+        let mut local = rig.local.approvers();
+        local.epoch += 1;
+        local.approvers[0].name = "Anne".into();
+        rig.local.approvers.lock().unwrap().clone_from(&local);
+        rig.context.changed.notify_one();
+        assert_eq!(peer.receive().await, Some(ToHub::Approvers(local)));
+
         rig.local.declaration.lock().unwrap().person_ready = true;
         rig.context.changed.notify_one();
         let Some(ToHub::Declare { declaration }) = peer.receive().await else { panic!("no declaration") };

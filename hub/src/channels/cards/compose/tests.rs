@@ -1,6 +1,7 @@
 //! What a person sees before he decides.
 
 use super::*;
+use crate::actions::Host;
 use crate::approvals::card::tests::challenge as sample;
 use crate::channels::capabilities::{Limit, Unit};
 use hearth_shared::challenge::{AlwaysRule, Challenge, SignedChallenge};
@@ -28,6 +29,8 @@ fn card(change: impl FnOnce(&mut Challenge, &mut Approval)) -> Card {
         class: Class::Actuate,
         need: Need::Hub,
         checked_on_node: true,
+        host: Host::Node,
+        always: None,
         requester: "telegram: Eve".into(),
         reason: Some("because".into()),
         session_key: None,

@@ -127,7 +127,7 @@ impl Talk<'_> {
             return Ok(());
         }
         if let Some(card) = self.asks.front() {
-            let question = approve::question(card);
+            let question = approve::question(card.offers_always_by_hub());
             if !self.shown {
                 let text = card.text(now_ms());
                 self.shown = true;

@@ -14,6 +14,7 @@ const READ: Access = Access::Operator(Scope::Read);
 
 pub(super) const STATS: Method = method!("hearth.readings.stats", READ, stats, SpanParams => Stats);
 pub(super) const SERIES: Method = method!("hearth.readings.series", READ, series, SeriesParams => Series);
+pub(super) const PAGE: Method = method!("hearth.readings.page", READ, page, PageParams => Page);
 pub(super) const SENSORS: Method = method!("hearth.readings.sensors", READ, sensors, NoParams => Sensors);
 
 pub(super) const USAGE: Method = method!("hearth.retention.usage", READ, usage, NoParams => Usage);
@@ -42,6 +43,22 @@ struct SeriesParams {
     from_ms: Option<u64>,
     to_ms: Option<u64>,
     /// At most 50000; 1000 when left out. More are merged.
+    #[schemars(range(min = 1, max = 50_000))]
+    limit: Option<usize>,
+}
+
+/// As [`SpanParams`]: values as they are kept, nothing merged, a page at a time.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct PageParams {
+    /// Id, unique prefix of it, or name.
+    node_id: String,
+    sensor: String,
+    from_ms: Option<u64>,
+    to_ms: Option<u64>,
+    /// `next` of the page before.
+    after: Option<String>,
+    /// Points of a page: at most 50000; 10000 when left out.
     #[schemars(range(min = 1, max = 50_000))]
     limit: Option<usize>,
 }
@@ -125,6 +142,29 @@ async fn series(call: Call, params: SeriesParams) -> Answer<Series> {
     let points =
         readings.series(node_id, &params.sensor, from_ms, to_ms, limit).await.map_err(StoreError::outward)?;
     Ok(Series { node_id, sensor: params.sensor, from_ms, to_ms, points })
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Page {
+    /// Oldest first: raw values where they are kept, five-minute summaries before.
+    #[schemars(with = "Vec<PointSchema>")]
+    points: Vec<crate::nodes::readings::Point>,
+    /// For `after` of the next page; `null` on the last one.
+    next: Option<String>,
+}
+
+async fn page(call: Call, params: PageParams) -> Answer<Page> {
+    let (from_ms, to_ms) = span(params.from_ms, params.to_ms)?;
+    let node_id = node(&call, &params.node_id).await?;
+    let after = params.after.as_deref().map(str::parse).transpose();
+    let after = after.map_err(|_| invalid("`after` is not the `next` of a page"))?;
+    let limit = params.limit.unwrap_or(10_000).clamp(1, MAX_POINTS);
+    let readings = call.gateway.hub.nodes.readings();
+    let (points, next) = readings
+        .page(node_id, &params.sensor, from_ms, to_ms, after, limit)
+        .await
+        .map_err(StoreError::outward)?;
+    Ok(Page { points, next: next.map(|n| n.to_string()) })
 }
 
 #[derive(Debug, Serialize, JsonSchema)]

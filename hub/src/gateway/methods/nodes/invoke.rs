@@ -3,11 +3,11 @@
 //! It goes down as a durable action, so that every rule, approval and record applies to it. A caller who
 //! leaves, or whose time is up, withdraws it.
 
-use crate::actions::{Action, ActionError, ActionRequest, Actions};
+use crate::actions::{Action, ActionError, ActionRequest, Host};
 use crate::gateway::answer::{Answer, Outward as _, invalid, unavailable};
 use crate::gateway::json_node::foreign_error;
 use crate::gateway::methods::Call;
-use crate::hub::Tasks;
+use crate::gateway::methods::approvals::request::asked_before;
 use crate::nodes::{Media, NodeError, NodeView};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -104,8 +104,16 @@ pub(super) async fn invoke(call: Call, params: InvokeParams) -> Answer<Invoked> 
         Err(error @ NodeError::Unknown(_)) => return Err(pairing_changed(&error.to_string())),
         Err(error) => return Err(error.outward()),
     };
+    if params.command == "system.run"
+        && let Some(id) = asked_before(&call, view.device.id, params.params.as_ref()).await?
+    {
+        let limit = Duration::from_millis(params.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS));
+        let action = tokio::time::timeout(limit, hub.actions.wait(id)).await.map_err(|_| timed_out())?;
+        return finish(action.map_err(ActionError::outward)?, &view).await;
+    }
     usable(&view, &params)?;
     let request = ActionRequest {
+        host: Host::Node,
         node: view.device.id,
         command: params.command.clone(),
         params: params.params.unwrap_or_else(|| json!({})),
@@ -117,15 +125,11 @@ pub(super) async fn invoke(call: Call, params: InvokeParams) -> Answer<Invoked> 
         timeout: Duration::from_millis(params.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)),
         idempotency_key: Some(params.idempotency_key),
         wait_for_node: params.wait_for_node,
+        ask_for: None,
         correlation: Correlation::fresh().map_err(|e| unavailable(e.to_string()))?,
     };
     let id = hub.actions.submit(request).await.map_err(|e| failure(e, &view))?;
-    let withdraw = Withdraw {
-        actions: hub.actions.clone(),
-        tasks: hub.tasks.clone(),
-        id: Some(id),
-        by: call.client.label(),
-    };
+    let withdraw = call.withdraw_when_gone(id);
     let action = match params.timeout_ms {
         Some(ms) => match tokio::time::timeout(Duration::from_millis(ms) + GRACE, hub.actions.wait(id)).await
         {
@@ -182,36 +186,7 @@ fn usable(view: &NodeView, params: &InvokeParams) -> Answer<()> {
             "`{command}` of {name} waits for approval; run `hearth devices approve {name}`"
         )));
     }
-    if !view.connected && !params.wait_for_node {
-        return Err(unavailable("node not connected").with_details(json!({ "code": "NOT_CONNECTED" })));
-    }
     Ok(())
-}
-
-/// Withdraws the request when its caller goes.
-struct Withdraw {
-    actions: Actions,
-    tasks: Tasks,
-    id: Option<RequestId>,
-    by: String,
-}
-
-impl Withdraw {
-    fn keep(mut self) {
-        self.id = None;
-    }
-}
-
-impl Drop for Withdraw {
-    fn drop(&mut self) {
-        let Some(id) = self.id.take() else { return };
-        let (actions, by) = (self.actions.clone(), std::mem::take(&mut self.by));
-        self.tasks.spawn(async move {
-            if let Err(error) = actions.cancel(id, &format!("{by} (left)")).await {
-                tracing::warn!(%id, %error, "cannot withdraw a request whose caller has gone");
-            }
-        });
-    }
 }
 
 async fn finish(action: Action, view: &NodeView) -> Answer<Invoked> {

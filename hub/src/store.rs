@@ -7,6 +7,7 @@
 mod migrations;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -39,6 +40,9 @@ pub enum StoreError {
     /// A stored value is not what it should be.
     #[error("hub.db holds a value that cannot be read: {0}; run `hearth doctor`")]
     Corrupt(String),
+    /// An operation failed by a fault of this program; nothing of it was kept.
+    #[error("the hub failed inside and kept nothing of this; its log says where, please report it")]
+    Fault,
     /// The thread could not be started.
     #[error("cannot start the database thread: {0}")]
     Thread(std::io::Error),
@@ -128,7 +132,10 @@ impl Store {
     {
         let (answer, wait) = oneshot::channel();
         let job: Job = Box::new(move |connection| {
-            let _ = answer.send(f(connection));
+            // A fault in one operation must not take the database from everybody else. Unwinding drops the
+            // transaction, which rolls it back, so the connection is as it was before.
+            let done = catch_unwind(AssertUnwindSafe(|| f(connection)));
+            let _ = answer.send(done.unwrap_or(Err(StoreError::Fault)));
         });
         self.jobs.send(job).await.map_err(|_| StoreError::Closed)?;
         wait.await.map_err(|_| StoreError::Closed)?
@@ -176,4 +183,25 @@ fn restrict(path: &Path) {
 pub fn now_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     since.as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_fault_in_one_operation_is_rolled_back_and_the_next_one_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("hub.db")).unwrap();
+        store.write(|t| Ok(t.execute_batch("PRAGMA application_id = 7")?)).await.unwrap();
+        let fault: Result<(), _> = store
+            .write(move |t| {
+                t.execute_batch("PRAGMA application_id = 8")?;
+                panic!("a fault")
+            })
+            .await;
+        assert!(matches!(fault, Err(StoreError::Fault)));
+        let id = store.read(|c| Ok(c.query_row("PRAGMA application_id", [], |r| r.get::<_, i64>(0))?)).await;
+        assert_eq!(id.unwrap(), 7);
+    }
 }

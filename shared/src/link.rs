@@ -340,13 +340,14 @@ impl Declaration {
         postcard::to_allocvec(self).unwrap_or_default()
     }
 
-    /// Reads and checks limits: counts, name lengths, no doubled ids.
+    /// Reads and checks limits: counts, name lengths, no doubled ids. Texts for people come out safe to
+    /// show: characters that hide or reorder others are replaced, and all but names are cut to 64 characters.
     ///
     /// # Errors
     /// One line on what is wrong.
     pub fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
         use crate::limits::{MAX_DECLARED, MAX_NAME_CHARS};
-        let (it, rest) = postcard::take_from_bytes::<Self>(bytes).map_err(|_| LinkError::Malformed)?;
+        let (mut it, rest) = postcard::take_from_bytes::<Self>(bytes).map_err(|_| LinkError::Malformed)?;
         if !rest.is_empty() {
             return Err(LinkError::Malformed);
         }
@@ -372,7 +373,26 @@ impl Declaration {
         if names.chain([&it.name]).any(|n| n.is_empty() || n.chars().count() > MAX_NAME_CHARS) {
             return Err(LinkError::BadDeclaration("a name is empty or longer than 64 characters"));
         }
+        it.texts().for_each(make_plain);
         Ok(it)
+    }
+
+    /// What is shown to people, apart from the name: that becomes the device's, and is made safe there.
+    fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let head = [&mut self.version, &mut self.platform, &mut self.arch, &mut self.model];
+        let parts = self.cameras.iter_mut().chain(&mut self.pins).flat_map(|p| [&mut p.name, &mut p.detail]);
+        head.into_iter().chain(parts).chain(self.sensors.iter_mut().flat_map(|s| [&mut s.name, &mut s.unit]))
+    }
+}
+
+/// Unlike [`crate::identity::display_safe`] it changes nothing when it is done again: a declaration is
+/// stored and read back.
+fn make_plain(text: &mut String) {
+    use crate::identity::is_deceptive;
+    use crate::limits::MAX_NAME_CHARS;
+    if text.chars().count() > MAX_NAME_CHARS || text.chars().any(is_deceptive) {
+        let plain = |c| if is_deceptive(c) { char::REPLACEMENT_CHARACTER } else { c };
+        *text = text.chars().take(MAX_NAME_CHARS).map(plain).collect();
     }
 }
 

@@ -3,10 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "all of this crate is tests")]
 
 mod approval;
+mod cable;
 mod cert;
 mod cli;
+mod client;
 mod crash;
 mod demo;
+mod liar;
 mod lines;
 mod page;
 mod pairing;

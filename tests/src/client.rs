@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A connected operator with a device key of its own. Blocking, for tests.
 #[derive(Debug)]
@@ -80,6 +80,13 @@ impl JsonClient {
                 self.events.push_back(frame);
             }
         })
+    }
+
+    /// Calls a method and waits for nothing.
+    pub fn say(&mut self, method: &str, params: &Value) {
+        self.next += 1;
+        let request = json!({"type": "req", "id": self.next.to_string(), "method": method, "params": params});
+        self.runtime.block_on(send(&mut self.socket, &request));
     }
 
     /// Waits for an event by name and gives its payload.

@@ -4,7 +4,9 @@
 pub mod client;
 pub mod http;
 pub mod hub;
+pub mod liar;
 pub mod model;
+pub mod network;
 pub mod node;
 pub mod process;
 pub mod program;
@@ -12,6 +14,8 @@ pub mod telegram;
 
 pub use client::JsonClient;
 pub use hub::TestHub;
+pub use liar::{Liar, LiarLink};
+pub use network::Cable;
 pub use node::TestNode;
 pub use process::{Finished, eventually, skip};
 pub use program::Program;

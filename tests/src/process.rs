@@ -81,6 +81,20 @@ pub fn command(binary: &str, home: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// The same command in a network namespace.
+#[must_use]
+pub fn within(namespace: &str, command: &Command) -> Command {
+    let mut wrapped = Command::new("ip");
+    wrapped.args(["netns", "exec", namespace]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped
+}
+
 /// Runs a prepared command to its end.
 ///
 /// # Panics

@@ -2,7 +2,7 @@
 
 use crate::process::{self, Finished, eventually, kill};
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -13,6 +13,7 @@ pub struct Program {
     binary: &'static str,
     child: Option<Child>,
     home: TempDir,
+    namespace: Option<String>,
 }
 
 impl Program {
@@ -24,7 +25,20 @@ impl Program {
     pub fn new(binary: &'static str, config_file: &str, config: &str) -> Self {
         let home = tempfile::tempdir().expect("a temporary directory");
         std::fs::write(home.path().join(config_file), config).expect("the configuration is written");
-        Self { binary, child: None, home }
+        Self { binary, child: None, home, namespace: None }
+    }
+
+    /// From now on it and its command line run in this network namespace.
+    pub fn move_into(&mut self, namespace: &str) {
+        self.namespace = Some(namespace.to_owned());
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let command = process::command(self.binary, self.home.path(), args);
+        match &self.namespace {
+            Some(namespace) => process::within(namespace, &command),
+            None => command,
+        }
     }
 
     /// Its home.
@@ -47,7 +61,7 @@ impl Program {
         assert!(self.child.is_none(), "it runs already");
         let path = self.home.path().join("test-output.log");
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path).expect("a log");
-        let mut command = process::command(self.binary, self.home.path(), &["run"]);
+        let mut command = self.command(&["run"]);
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         self.child = Some(command.spawn().expect("it starts"));
     }
@@ -64,6 +78,17 @@ impl Program {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("it runs").id()
+    }
+
+    /// Its resident memory in kB.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn resident_kb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("it has memory");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
     /// Kills it as a power cut would.
@@ -89,7 +114,7 @@ impl Program {
     /// Runs the same binary with other arguments on this home, to its end.
     #[must_use]
     pub fn cli(&self, args: &[&str]) -> Finished {
-        process::run(self.binary, self.home.path(), args)
+        process::finish(self.command(args).stdin(Stdio::null()))
     }
 }
 

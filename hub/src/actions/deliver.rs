@@ -33,7 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) enum Asked {
     /// It is checked: the node's own, and about this request.
     Fresh(Box<Fresh>),
-    /// The node is away.
+    /// The node is away, or does not answer.
     Away,
     /// The node answered with an outcome instead; the hub's head that it was sent stands beside it.
     Outcome(Head, Box<NodeReply>),
@@ -68,7 +68,9 @@ impl Engine {
                 Err(error) => Asked::Failed(error),
             },
             Ok(Err(reply)) => Asked::Outcome(head, Box::new(reply)),
-            Err(error) if error.code == ErrorCode::NotConnected => Asked::Away,
+            // A link that is cut looks like a slow one for a minute. A challenge that is not answered started
+            // nothing, so there is no harm in taking the node for away.
+            Err(error) if matches!(error.code, ErrorCode::NotConnected | ErrorCode::Timeout) => Asked::Away,
             Err(error) => Asked::Failed(error),
         })
     }

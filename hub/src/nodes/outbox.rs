@@ -30,11 +30,17 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Items a node may send a second on average; the first batches after a time offline may be faster.
+/// Items (see [`cost`]) a node may send a second on average; the first batches after a time offline may be faster.
 const ITEMS_PER_SECOND: f64 = 1_000.0;
 const BURST: f64 = 10_000.0;
 /// Sensors a node may have had in its life.
 const MAX_SENSORS: i64 = 1_024;
+/// Lives of its outbox; one more comes with a new or an old card.
+const MAX_EPOCHS: i64 = 256;
+/// What counts as lost in one of them at most: the sum over all nodes stays a number of the database.
+const MAX_LOST: u64 = 1 << 40;
+/// Largest amount of a reading; sums and means of such values are still numbers.
+const MAX_VALUE: f64 = 1e100;
 /// Details of one event.
 const MAX_EVENT_JSON: usize = 4 * 1024;
 /// Pause before a full card is tried again.
@@ -59,6 +65,8 @@ enum Taken {
         events: Vec<NodeEvent>,
         lost: u64,
     },
+    /// It begins its outbox anew too often.
+    Restless,
     /// It begins beyond the mark.
     Gap {
         mark: u64,
@@ -106,6 +114,7 @@ impl Nodes {
                 continue;
             }
             let count = batch.items.len();
+            let cost = batch.items.iter().map(cost).sum();
             let taken = self.store_batch(connection, clock, batch, first).await;
             waiting.fetch_sub(count, Ordering::Relaxed);
             match taken {
@@ -117,10 +126,15 @@ impl Nodes {
                     for NodeEvent { kind, json, at_ms } in events {
                         self.inner.bus.emit(Event::NodeEvent { node: connection.node, kind, json, at_ms });
                     }
-                    pace.wait(count).await;
+                    pace.wait(cost).await;
                     if connection.control().send(ToNode::OutboxAck(mark)).await.is_err() {
                         break;
                     }
+                }
+                Ok(Taken::Restless) => {
+                    return SessionEnd::violation(format!(
+                        "began its outbox anew more than {MAX_EPOCHS} times; remove it and pair it again"
+                    ));
                 }
                 Ok(Taken::Gap { mark, first }) => {
                     tracing::warn!(node = %connection.name, mark, first, "the node's outbox is out of step; it sends anew");
@@ -183,6 +197,12 @@ fn store(t: &Transaction<'_>, node: DeviceId, batch: &Batch, may_skip: bool) -> 
     let (epoch, mark) = match row {
         Some(row) => row,
         None => {
+            let epochs: i64 = t
+                .prepare_cached("SELECT count(*) FROM epochs WHERE device = ?1")?
+                .query_row([node.0], |r| r.get(0))?;
+            if epochs >= MAX_EPOCHS {
+                return Ok(Taken::Restless);
+            }
             t.execute(
                 "INSERT INTO epochs (device, epoch, seq) VALUES (?1, ?2, 0)",
                 params![node.0, batch.epoch.0],
@@ -216,10 +236,20 @@ fn store(t: &Transaction<'_>, node: DeviceId, batch: &Batch, may_skip: bool) -> 
     for row in boots.values() {
         row.save(t)?;
     }
-    t.prepare_cached("UPDATE epochs SET seq = ?2, refused = refused + ?3, lost = lost + ?4 WHERE id = ?1")?
-        .execute(params![epoch, last.seq as i64, refused as i64, (lost + dropped) as i64])?;
+    // Both are the node's word.
+    let lost = lost.saturating_add(dropped);
+    t.prepare_cached(
+        "UPDATE epochs SET seq = ?2, refused = refused + ?3, lost = min(lost + ?4, ?5) WHERE id = ?1",
+    )?
+    .execute(params![
+        epoch,
+        last.seq as i64,
+        refused as i64,
+        lost.min(MAX_LOST) as i64,
+        MAX_LOST as i64
+    ])?;
     let mark = Mark { epoch: batch.epoch, seq: last.seq };
-    Ok(Taken::Stored { mark, events, lost: lost + dropped })
+    Ok(Taken::Stored { mark, events, lost })
 }
 
 /// One batch on its way into the tables.
@@ -240,7 +270,8 @@ impl Writer<'_> {
         let dated = self.date(item, boot)?;
         match &item.body {
             Body::Reading { sensor, value } => {
-                let id = if value.is_finite() { self.sensor(sensor)? } else { None };
+                // Not a number is no amount either.
+                let id = if value.abs() <= MAX_VALUE { self.sensor(sensor)? } else { None };
                 let Some(sensor) = id else {
                     self.refused += 1;
                     return Ok(());
@@ -277,7 +308,7 @@ impl Writer<'_> {
             }
             Body::Event { kind, json } => self.event(item, boot, dated, kind, json)?,
             Body::Dropped { readings } => {
-                self.dropped += readings;
+                self.dropped = self.dropped.saturating_add(*readings);
                 let json = format!("{{\"readings\":{readings}}}");
                 self.event(item, boot, dated, "outbox.dropped", &json)?;
             }
@@ -393,6 +424,14 @@ fn clamp(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
 
+/// What an item takes of a node's share. A long event takes the room of many readings.
+fn cost(item: &Item) -> f64 {
+    match &item.body {
+        Body::Event { json, .. } => 1.0 + json.len().min(MAX_EVENT_JSON) as f64 / 64.0,
+        Body::Reading { .. } | Body::Dropped { .. } => 1.0,
+    }
+}
+
 /// Slows a node down that sends more than its share.
 struct Pace {
     tokens: f64,
@@ -404,10 +443,10 @@ impl Pace {
         Self { tokens: BURST, at: Instant::now() }
     }
 
-    async fn wait(&mut self, items: usize) {
+    async fn wait(&mut self, items: f64) {
         let now = Instant::now();
         let refill = now.duration_since(self.at).as_secs_f64() * ITEMS_PER_SECOND;
-        self.tokens = (self.tokens + refill).min(BURST) - items as f64;
+        self.tokens = (self.tokens + refill).min(BURST) - items;
         self.at = now;
         if self.tokens < 0.0 {
             tokio::time::sleep(Duration::from_secs_f64(-self.tokens / ITEMS_PER_SECOND)).await;

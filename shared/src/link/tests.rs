@@ -94,6 +94,18 @@ fn receipts_bind_request_outcome_and_head() {
 }
 
 #[test]
+fn texts_of_a_declaration_are_safe_to_show_and_stay_so() {
+    let mut lie = declaration();
+    lie.model = "\u{202e}evil\u{1b}[31m".into();
+    lie.version = "x".repeat(60_000);
+    lie.cameras[0].detail = "\n".into();
+    let it = Declaration::decode(&lie.encode()).unwrap();
+    assert_eq!((it.model.as_str(), it.cameras[0].detail.as_str()), ("\u{fffd}evil\u{fffd}[31m", "\u{fffd}"));
+    assert_eq!(it.version, "x".repeat(64));
+    assert_eq!(Declaration::decode(&it.encode()), Ok(it));
+}
+
+#[test]
 fn a_lying_declaration_is_refused() {
     let bad: [fn(&mut Declaration); 5] = [
         |d| d.pins.push(d.pins[0].clone()),

@@ -18,6 +18,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use hearth_shared::approver::ApproverSet;
 use hearth_shared::error::{CommandError, ErrorCode};
 use hearth_shared::frame::close;
+use hearth_shared::identity::display_safe;
 use hearth_shared::link::{
     Declaration, LinkError, LinkFrame as _, Refused, RefusedCode, ToHub, ToNode, Welcome,
 };
@@ -364,7 +365,7 @@ impl Reader {
                     return End::violation(LinkError::Malformed);
                 }
                 Some(Ok(Message::Close(frame))) => {
-                    let reason = frame.map(|f| f.reason.to_string()).filter(|r| !r.is_empty());
+                    let reason = frame.map(|f| display_safe(&f.reason, 100)).filter(|r| !r.is_empty());
                     return End::Gone(reason.unwrap_or_else(|| "closed by the node".into()));
                 }
                 Some(Err(WsError::Capacity(_))) => {
@@ -442,7 +443,7 @@ impl Reader {
                 self.connection.approvers_are(set);
             }
             ToHub::ApproversRefused { message } => {
-                let message = hearth_shared::identity::display_safe(&message, 300);
+                let message = display_safe(&message, 300);
                 self.connection.approvers_refused(message);
             }
             ToHub::Pong { id, mono_ms, wall_ms } => {
@@ -450,7 +451,7 @@ impl Reader {
                 let _ = self.pongs.try_send((id, Instant::now(), mono_ms, wall_ms));
             }
             ToHub::Goodbye { reason } => {
-                return Err(End::Gone(hearth_shared::identity::display_safe(&reason, 100)));
+                return Err(End::Gone(display_safe(&reason, 100)));
             }
             ToHub::Hello(_) | ToHub::WordsReveal { .. } | ToHub::WordsConfirmed => {
                 return rule("a frame of the handshake after the handshake");

@@ -3,7 +3,7 @@
 use super::tester::{Hub, Node, Socket, event, invoke, request};
 use crate::bus::Event;
 use crate::store::now_ms;
-use hearth_shared::link::{Knock, ToHub, ToNode};
+use hearth_shared::link::{Knock, RefusedCode, ToHub, ToNode};
 use hearth_shared::reading::{Body, BootId, Epoch, Item, Mark};
 
 const DAY: u64 = 24 * 3_600_000;
@@ -206,4 +206,22 @@ async fn a_full_card_makes_readings_wait_and_nothing_else() {
     assert_eq!(hub.nodes.outbox_mark(node.key.device_id(), node.epoch).await.unwrap(), None, "not stored");
     hub.free_database().await;
     assert_eq!(acked(&mut socket).await.seq, 20, "and goes on by itself");
+}
+
+#[tokio::test]
+async fn a_node_that_begins_its_outbox_anew_without_end_is_shut_out() {
+    let hub = Hub::start().await;
+    let node = Node::new(1, "garage");
+    let (mut socket, _) = hub.paired(&node).await;
+    let batch = |n: u16| {
+        let mut epoch = Epoch([0; 16]);
+        epoch.0[..2].copy_from_slice(&n.to_be_bytes());
+        ToHub::Outbox { epoch, items: vec![reading(&node, 1, 100, 1.0)] }
+    };
+    for n in 0..256 {
+        socket.send(&batch(n)).await;
+        assert_eq!(acked(&mut socket).await.seq, 1);
+    }
+    socket.send(&batch(256)).await;
+    assert_eq!(socket.ended().await, Some(RefusedCode::Protocol));
 }

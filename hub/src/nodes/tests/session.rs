@@ -3,7 +3,7 @@
 use super::tester::{Hub, Node, SOON, alarm, event, invoke, request};
 use crate::bus::Event;
 use hearth_shared::error::ErrorCode;
-use hearth_shared::link::{Knock, Outcome, RefusedCode, ToHub, ToNode};
+use hearth_shared::link::{Outcome, RefusedCode, ToHub, ToNode};
 use std::time::Duration;
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn frames_out_of_place_end_the_link() {
     let node = Node::new(1, "garage");
     drop(hub.paired(&node).await);
     for frame in [ToHub::WordsConfirmed, ToHub::Declare { declaration: vec![1, 2, 3] }] {
-        let (mut socket, _) = hub.connect(&node, Knock::Paired).await.unwrap();
+        let (mut socket, _) = hub.connect_when_free(&node).await;
         socket.send(&frame).await;
         assert_eq!(socket.ended().await, Some(RefusedCode::Protocol), "{frame:?}");
     }

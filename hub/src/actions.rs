@@ -458,6 +458,13 @@ impl Actions {
         self.engine.approvers.send_modify(|a| a.connected = count);
     }
 
+    /// How many could be asked now: approvers connected, and people who may decide in chats.
+    #[must_use]
+    pub fn people_to_ask(&self) -> usize {
+        let approvers = *self.engine.approvers.borrow();
+        approvers.connected + approvers.in_chats
+    }
+
     /// Tells how many people may decide in chats. They can be asked whether or not the platform is reached
     /// just now: requests wait for their lifetime.
     pub fn chat_approvers(&self, count: usize) {

@@ -5,6 +5,7 @@
 mod approval;
 mod cable;
 mod cert;
+mod chat;
 mod cli;
 mod client;
 mod crash;

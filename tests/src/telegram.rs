@@ -67,6 +67,7 @@ pub(crate) struct State {
     /// Counts polls: an older one that still waits is told of the conflict.
     poll: u64,
     webhook: bool,
+    other_poller: bool,
     sent_at: Vec<(i64, Instant)>,
 }
 
@@ -187,9 +188,9 @@ impl FakeTelegram {
         self.shared.1.notify_all();
     }
 
-    /// Another program polls, once.
+    /// Another program polls, once: the poll that waits, or else the next one, is told of it.
     pub fn other_poller(&self) {
-        self.lock().poll += 1;
+        self.lock().other_poller = true;
         self.shared.1.notify_all();
     }
 
@@ -284,7 +285,7 @@ impl FakeTelegram {
                 let why = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first";
                 return Err((409, why.into(), None));
             }
-            if state.poll != mine {
+            if state.poll != mine || std::mem::take(&mut state.other_poller) {
                 let why = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running";
                 return Err((409, why.into(), None));
             }

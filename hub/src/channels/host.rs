@@ -316,6 +316,13 @@ impl Channels {
         Ok(list)
     }
 
+    /// One line for each that lets people in by itself, for example `telegram: up`.
+    #[must_use]
+    pub fn summary(&self) -> Vec<String> {
+        let configured = self.parts.entries.iter().filter(|e| e.access.is_some());
+        configured.map(|e| format!("{}: {}", e.name, e.health.now().state.as_str())).collect()
+    }
+
     /// Asks the platform who we are there, and sends a message to a person if one is named.
     ///
     /// # Errors

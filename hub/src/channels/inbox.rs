@@ -30,7 +30,7 @@ const MAX_FILE: u64 = 20 * 1024 * 1024;
 /// Longest that one file may take.
 const FETCH_LIMIT: Duration = Duration::from_secs(120);
 /// Longest that "is writing" may take; it is only a courtesy.
-const TYPING_LIMIT: Duration = Duration::from_secs(10);
+const TYPING_LIMIT: Duration = Duration::from_secs(2);
 /// A conversation is told at most once in this time that a message was not taken.
 const REFUSAL_EVERY_MS: u64 = 60_000;
 
@@ -136,7 +136,6 @@ impl Inbox {
             return Ok(());
         }
         self.drafts.follow(&run_id, &reply_to, may_decide);
-        self.show_typing(&conversation).await;
         let inbound = Inbound {
             channel: self.channel.into(),
             // A name is the platform's word; the id behind it is what rules are about.
@@ -148,7 +147,9 @@ impl Inbox {
             may_decide,
             reply_to: Some(reply_to),
         };
-        match self.router.deliver(inbound).await {
+        // Side by side: a platform that is slow to show it must not hold the message up.
+        let (delivered, ()) = tokio::join!(self.router.deliver(inbound), self.show_typing(&conversation));
+        match delivered {
             Ok(_) => Ok(()),
             Err(RouteError::Store(error)) => Err(error.into()),
             // The platform gave the message twice, and it was edited in between: the first text counts.

@@ -59,10 +59,13 @@ fn show(context: &Context, status: &Value, nodes: &Value, usage: &Value) -> Resu
         status["model"].as_str().map_or_else(|| "none: the built-in grammar answers".into(), safe_line)
     ))?;
     out.line(format!(
-        "clients   {} connected, {} can decide approvals",
+        "clients   {} connected; {} people can decide approvals",
         number(&status["connections"]["clients"]),
         number(&status["approvals"]["approvers"]),
     ))?;
+    for channel in status["channelSummary"].as_array().into_iter().flatten() {
+        out.line(format!("channel   {}", text(channel)))?;
+    }
     let pairing = &status["pairing"];
     let window = if pairing["open"] == true { "open" } else { "closed" };
     out.line(format!("pairing   {window}, {} waiting", number(&pairing["pending"])))?;

@@ -38,10 +38,19 @@ pub(super) async fn gateway(findings: &mut Vec<Finding>, home: &Home, config: Op
     }
     match client.call("status", json!({})).await {
         Ok(status) if status["approvals"]["approvers"].as_u64() == Some(0) => layer.warn(
-            "nobody who could decide an approval is connected",
+            "nobody who could decide an approval is connected or may do so in a chat",
             "keep `hearth chat` open, or set `approvals.wait_for_approver` and use `hearth approvals`",
         ),
         Ok(_) => {}
+        Err(failure) => layer.fail(failure.message().to_owned(), failure.next().to_owned()),
+    }
+    let mut layer = Layer { name: "channels", findings };
+    match client.call("hearth.channels.list", json!({})).await {
+        Ok(list) => {
+            for channel in list["channels"].as_array().into_iter().flatten() {
+                one_channel(&mut layer, channel);
+            }
+        }
         Err(failure) => layer.fail(failure.message().to_owned(), failure.next().to_owned()),
     }
     let mut layer = Layer { name: "nodes", findings };
@@ -71,6 +80,19 @@ fn free_port(layer: &mut Layer<'_>, config: &Config) {
                 "stop the program that has it, or change `gateway.port` or `gateway.bind`",
             ),
         }
+    }
+}
+
+fn one_channel(layer: &mut Layer<'_>, channel: &Value) {
+    let name = channel["name"].as_str().unwrap_or("a channel");
+    let next = format!("see `hearth channels status {name}`");
+    let error = channel["error"].as_str().unwrap_or("no reason is known");
+    let unsent = channel["waiting"].as_u64().unwrap_or(0);
+    match channel["state"].as_str() {
+        Some("down") => layer.fail(format!("{name} is down: {error}"), next),
+        Some("starting") => layer.warn(format!("{name} has not answered yet"), next),
+        _ if unsent > 20 => layer.warn(format!("{unsent} messages wait to be sent on {name}: {error}"), next),
+        _ => layer.ok(format!("{name} is up")),
     }
 }
 

@@ -52,7 +52,7 @@ struct Status {
     name: Option<String>,
     addresses: Vec<String>,
     connections: Connections,
-    /// No messaging platforms here.
+    /// One line a channel that is configured, for example `telegram: up`.
     channel_summary: Vec<String>,
     queued_system_events: Vec<String>,
     sessions: SessionsHealth,
@@ -88,7 +88,7 @@ struct Pairing {
 #[serde(rename_all = "camelCase")]
 struct Approvals {
     pending: usize,
-    /// Connected clients that can show and decide one.
+    /// Who can be asked: connected clients that can show and decide one, and people who may in a chat.
     approvers: usize,
 }
 
@@ -122,7 +122,7 @@ async fn status(call: Call, _: StatusParams) -> Answer<Status> {
             unauthenticated,
             limit: hub.config.gateway.max_connections,
         },
-        channel_summary: Vec::new(),
+        channel_summary: hub.channels.summary(),
         queued_system_events: Vec::new(),
         sessions: health.sessions,
         nodes: health.nodes,
@@ -132,7 +132,7 @@ async fn status(call: Call, _: StatusParams) -> Answer<Status> {
             pending: pending.len(),
             knocks_while_closed: window.knocks_while_closed,
         },
-        approvals: Approvals { pending: approvals.len(), approvers: gateway.clients.approvers() },
+        approvals: Approvals { pending: approvals.len(), approvers: gateway.hub.actions.people_to_ask() },
         process_memory: ProcessMemory { rss_bytes: resident_bytes() },
         model: hub.config.agent.model.as_ref().map(|m| m.name.clone()),
     })

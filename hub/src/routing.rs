@@ -20,9 +20,12 @@ pub enum RouteError {
     /// Database.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Too long, empty, or over the rate.
+    /// Too long or empty.
     #[error("{0}")]
     Refused(String),
+    /// Over the rate, or too much waits; worth another try in a moment.
+    #[error("{0}")]
+    Busy(String),
     /// The same id with another text or for another conversation.
     #[error("the idempotency key was used for another message")]
     KeyReused,
@@ -58,7 +61,7 @@ impl Router {
     /// the run it began.
     ///
     /// # Errors
-    /// [`RouteError::Refused`] with the limit, [`RouteError::KeyReused`], [`RouteError::Store`].
+    /// [`RouteError::Refused`] or [`RouteError::Busy`] with the limit, [`RouteError::KeyReused`], [`RouteError::Store`].
     pub async fn deliver(&self, message: Inbound) -> Result<Routed, RouteError> {
         let session_key = keys::resolve(&message.session).map_err(|e| RouteError::Refused(e.to_string()))?;
         door::check(&message)?;
@@ -100,7 +103,7 @@ impl Router {
         match started {
             Started::New => Ok(Routed { run_id: message.message_id, session_key, status: "started" }),
             Started::Known(run) => Ok(found(&run)),
-            Started::Full => Err(RouteError::Refused(
+            Started::Full => Err(RouteError::Busy(
                 "too many messages of this conversation wait already; /stop ends them".into(),
             )),
         }

@@ -278,9 +278,13 @@ fn parts_that_a_node_declares_later_are_approved_where_devices_are() {
     assert!(said.contains("hearth devices approve"), "{said}");
     let refused = hub.cli(&["nodes", "invoke", "garage", "gpio.list"]);
     assert!(refused.stderr.contains("hearth devices approve garage"), "{refused:?}");
+    // A no is not asked again, and not for ever.
+    let _ = hub.cli(&["devices", "reject", "garage"]).ok();
+    assert!(!hub.cli(&["devices", "list"]).ok().stdout.contains("Declared anew"));
     let _ = hub.cli(&["devices", "approve", "garage"]).ok();
     let said = hub.cli(&["chat", "take a picture in the garage", "--approve", "yes"]).ok().stdout;
     assert!(said.contains("picture: "), "{said}");
+    assert_eq!(hub.cli(&["devices", "approve", "garage"]).code, 1, "nothing is left to approve");
 }
 
 #[test]

@@ -154,7 +154,7 @@ impl Inbox {
             Err(RouteError::Store(error)) => Err(error.into()),
             // The platform gave the message twice, and it was edited in between: the first text counts.
             Err(RouteError::KeyReused) => Ok(()),
-            Err(RouteError::Refused(why)) => {
+            Err(RouteError::Refused(why) | RouteError::Busy(why)) => {
                 self.drafts.end(&run_id);
                 let key =
                     format!("refused/{}/{}/{}", self.channel, conversation.id, now_ms() / REFUSAL_EVERY_MS);

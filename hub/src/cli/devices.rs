@@ -53,7 +53,15 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
         let result = match &arguments.action {
             Action::List => return show(context, &list),
             Action::Approve(a) => {
-                let (family, request) = waiting(&list, a.which.as_deref())?;
+                let (family, request) = match (waiting(&list, a.which.as_deref()), a.which.as_deref()) {
+                    (Ok(found), _) => found,
+                    // What was refused of a node is taken in after all by naming the node.
+                    (Err(nothing), Some(which)) => match known(&list, which) {
+                        Ok((id, role)) if role == "node" => ("node.pair", id),
+                        _ => return Err(nothing),
+                    },
+                    (Err(nothing), None) => return Err(nothing),
+                };
                 client.call(&format!("{family}.approve"), json!({ "requestId": request })).await?
             }
             Action::Reject(a) => {
@@ -82,7 +90,7 @@ pub(super) fn run(arguments: &Arguments, context: &Context) -> Result<(), Failur
             Action::Approve(_) if result["node"].is_object() => "approved; what it declares can be used now",
             Action::Approve(_) => "approved; the device may connect now",
             Action::Reject(_) if result["nodeId"].is_string() => {
-                "rejected; the node works on with what was approved before"
+                "rejected; the node works on with what was approved before. `hearth devices approve NAME` takes it in after all"
             }
             Action::Reject(_) => "rejected; it cannot knock again until `hearth devices remove`",
             Action::Rotate(_) => "its old token is void and its connections are closed",

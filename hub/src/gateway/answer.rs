@@ -108,6 +108,12 @@ impl Outward for RouteError {
         match self {
             Self::Store(e) => e.outward(),
             Self::Refused(why) => invalid(why),
+            Self::Busy(why) => {
+                let mut error = unavailable(why);
+                error.retryable = Some(true);
+                error.retry_after_ms = Some(1_000);
+                error
+            }
             Self::KeyReused => coded(invalid(self.to_string()), "IDEMPOTENCY_KEY_REUSED"),
         }
     }

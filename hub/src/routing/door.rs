@@ -69,13 +69,13 @@ impl Door {
             });
         }
         if buckets.len() >= MAX_SENDERS {
-            return Err(RouteError::Refused("too many people write at once; try again in a minute".into()));
+            return Err(RouteError::Busy("too many people write at once; try again in a minute".into()));
         }
         let bucket =
             buckets.entry((channel.to_owned(), sender.to_owned())).or_insert(Bucket { left: BURST, at: now });
         bucket.refill(now);
         if bucket.left < 1.0 {
-            return Err(RouteError::Refused(format!(
+            return Err(RouteError::Busy(format!(
                 "too many messages: at most {BURST} at once and {PER_SECOND} a second; wait a moment"
             )));
         }

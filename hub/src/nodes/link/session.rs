@@ -330,6 +330,17 @@ fn comeback(reason: &str, listed: bool) -> String {
 }
 
 /// A full card keeps no node out: what cannot be written now is written at the next occasion.
+/// The connection broke. A machine that loses its power says no goodbye: that is no fault to explain.
+fn lost(error: &WsError) -> End {
+    match error {
+        WsError::Io(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => {
+            End::Gone("connection lost".into())
+        }
+        WsError::ConnectionClosed | WsError::AlreadyClosed => End::Gone("connection lost".into()),
+        other => End::Gone(format!("connection lost: {other}")),
+    }
+}
+
 fn unless_full<T>(done: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
     match done {
         Ok(value) => Ok(Some(value)),
@@ -371,7 +382,7 @@ impl Reader {
                 Some(Err(WsError::Capacity(_))) => {
                     return End::violation(LinkError::TooLong(hearth_shared::limits::MAX_LINK_FRAME + 1));
                 }
-                Some(Err(error)) => return End::Gone(format!("connection lost: {error}")),
+                Some(Err(error)) => return lost(&error),
                 None => return End::Gone("connection lost".into()),
             };
             match ToHub::decode(&bytes).map(|frame| self.take(frame)) {
@@ -488,7 +499,7 @@ where
         };
         match tokio::time::timeout(limit, sink.send(Message::Binary(bytes.into()))).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return End::Gone(format!("connection lost: {error}")),
+            Ok(Err(error)) => return lost(&error),
             Err(_) => return End::Gone("heartbeat_timeout".into()),
         }
     }

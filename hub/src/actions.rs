@@ -470,6 +470,11 @@ impl Actions {
     pub fn chat_approvers(&self, count: usize) {
         self.engine.approvers.send_modify(|a| a.in_chats = count);
     }
+
+    /// Tells over how many ways a person is notified who is not looking: requests wait until he comes.
+    pub fn approvers_told(&self, count: usize) {
+        self.engine.approvers.send_modify(|a| a.told = count);
+    }
 }
 
 /// [`Actions::submit`]; whether the action is a new one stands beside its id.

@@ -7,12 +7,13 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 /// A request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Request {
     /// Path without the query.
     pub path: String,
     headers: BTreeMap<String, String>,
-    body: Vec<u8>,
+    /// All of it.
+    pub body: Vec<u8>,
 }
 
 /// Fields of a form or a JSON object, and files by field.
@@ -64,6 +65,18 @@ pub fn answer(stream: &mut TcpStream, status: u16, kind: &str, body: &[u8]) {
 }
 
 impl Request {
+    /// A header by its lower-case name.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// The body's fields.
     #[must_use]
     pub fn fields(&self) -> Fields {

@@ -56,6 +56,12 @@ fn an_approval_reaches_a_person_who_is_not_connected_and_tells_no_details() {
         .collect();
     assert_eq!(ways, [("command", true), ("ntfy", true), ("push", true)], "{test}");
 
+    // A device that may not decide is not told of what waits.
+    let mut guest = JsonClient::connect(&hub, &SecretKey::generate().unwrap(), &["operator.read"], &[]);
+    let done = guest.call("push.web.subscribe", &subscription(&format!("{}/push/2", server.url)));
+    assert_eq!(done["ok"], true, "{done}");
+    drop(guest);
+
     let mut snap = command("hearth", hub.home(), &["nodes", "invoke", "garage", "camera.snap", "--json"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -93,6 +99,15 @@ fn an_approval_reaches_a_person_who_is_not_connected_and_tells_no_details() {
     let id = line.rsplit('|').next().unwrap();
     let _ = hub.cli(&["approvals", "allow", id]).ok();
     assert!(snap.wait().unwrap().success());
+
+    assert!(server.requests("/push/2").is_empty());
+    let devices = hub.json(&["devices", "list"]);
+    let guest =
+        devices["paired"].as_array().unwrap().iter().find(|d| d["scopes"] == json!(["operator.read"]));
+    let guest = guest.unwrap_or_else(|| panic!("{devices}"))["deviceId"].as_str().unwrap();
+    assert_eq!(hub.json(&["notify", "show"])["browsers"], 2);
+    let _ = hub.cli(&["devices", "remove", guest]).ok();
+    assert_eq!(hub.json(&["notify", "show"])["browsers"], 1, "a subscription goes with its device");
 
     // A browser that withdrew is forgotten.
     server.answer(410);

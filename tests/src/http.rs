@@ -29,7 +29,13 @@ pub struct Fields {
 pub fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|n| *n > 0)?;
-    let path = line.split_whitespace().nth(1)?.split('?').next()?.to_owned();
+    let target = line.split_whitespace().nth(1)?.split('?').next()?;
+    // A proxy is asked for a whole address.
+    let path = match target.strip_prefix("http://") {
+        Some(address) => address.find('/').map_or("/", |at| &address[at..]),
+        None => target,
+    };
+    let path = path.to_owned();
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();

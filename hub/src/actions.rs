@@ -458,11 +458,12 @@ impl Actions {
         self.engine.approvers.send_modify(|a| a.connected = count);
     }
 
-    /// How many could be asked now: approvers connected, and people who may decide in chats.
+    /// How many ways lead now to somebody who can be asked: approvers connected, people who may decide in
+    /// chats, notifications.
     #[must_use]
-    pub fn people_to_ask(&self) -> usize {
+    pub fn ways_to_ask(&self) -> usize {
         let approvers = *self.engine.approvers.borrow();
-        approvers.connected + approvers.in_chats
+        approvers.connected + approvers.in_chats + approvers.told
     }
 
     /// Tells how many people may decide in chats. They can be asked whether or not the platform is reached

@@ -458,17 +458,23 @@ impl Actions {
         self.engine.approvers.send_modify(|a| a.connected = count);
     }
 
-    /// How many could be asked now: approvers connected, and people who may decide in chats.
+    /// How many ways lead now to somebody who can be asked: approvers connected, people who may decide in
+    /// chats, notifications.
     #[must_use]
-    pub fn people_to_ask(&self) -> usize {
+    pub fn ways_to_ask(&self) -> usize {
         let approvers = *self.engine.approvers.borrow();
-        approvers.connected + approvers.in_chats
+        approvers.connected + approvers.in_chats + approvers.told
     }
 
     /// Tells how many people may decide in chats. They can be asked whether or not the platform is reached
     /// just now: requests wait for their lifetime.
     pub fn chat_approvers(&self, count: usize) {
         self.engine.approvers.send_modify(|a| a.in_chats = count);
+    }
+
+    /// Tells over how many ways a person is notified who is not looking: requests wait until he comes.
+    pub fn approvers_told(&self, count: usize) {
+        self.engine.approvers.send_modify(|a| a.told = count);
     }
 }
 

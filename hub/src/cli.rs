@@ -28,6 +28,7 @@ mod doctor;
 mod logs;
 mod man;
 mod nodes;
+mod notify;
 mod page;
 mod pair;
 mod readings;
@@ -90,6 +91,8 @@ enum Command {
     Cert(cert::Arguments),
     /// Let a browser in: a link that works once, and a picture of it for a phone
     Page(page::Arguments),
+    /// How a person who is not looking is told: show the ways, and try them
+    Notify(notify::Arguments),
     /// Show how the hub and its nodes are, and what should be looked at
     Status(status::Arguments),
     /// Look for faults, layer by layer; works with the hub stopped too
@@ -160,6 +163,7 @@ fn dispatch(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Pair(arguments) => pair::run(&arguments, context),
         Command::Cert(arguments) => cert::run(&arguments, context),
         Command::Page(arguments) => page::run(&arguments, context),
+        Command::Notify(arguments) => notify::run(&arguments, context),
         Command::Status(arguments) => status::run(&arguments, context),
         Command::Doctor(arguments) => doctor::run(&arguments, context),
         Command::Devices(arguments) => devices::run(&arguments, context),

@@ -23,12 +23,16 @@ use std::net::IpAddr;
 pub struct Config {
     /// The port and who may reach it.
     pub gateway: GatewayConfig,
+    /// Being found on the network.
+    pub discovery: DiscoveryConfig,
     /// Letting new devices in.
     pub pairing: PairingConfig,
     /// Asking people.
     pub approvals: ApprovalsConfig,
     /// The hub's own rules for nodes. They can only narrow what a node allows.
     pub nodes: NodesConfig,
+    /// Telling a person who is not looking: what waits for a yes, who wants in, what is wrong.
+    pub notify: NotifyConfig,
     /// How long things are kept.
     pub retention: RetentionConfig,
     /// Answering people.
@@ -71,6 +75,29 @@ impl Default for GatewayConfig {
             max_connections: 2048,
             requests_per_second: 50,
         }
+    }
+}
+
+impl GatewayConfig {
+    /// The hub's name as nodes and people see it.
+    #[must_use]
+    pub fn display_name(&self) -> String {
+        let machine = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+        self.name.clone().unwrap_or_else(machine)
+    }
+}
+
+/// `[discovery]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiscoveryConfig {
+    /// Answer for `hearth.local` and announce the hub (mDNS), when it listens on the network.
+    pub mdns: bool,
+}
+
+impl Default for DiscoveryConfig {
+    fn default() -> Self {
+        Self { mdns: true }
     }
 }
 
@@ -122,6 +149,75 @@ pub struct NodesConfig {
     pub ask: Vec<String>,
     /// Foreign JSON nodes (by device id) on which `system.run` may be asked for at all.
     pub foreign_execute: Vec<String>,
+}
+
+/// `[notify]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct NotifyConfig {
+    /// Program and arguments to run for each notice, without a shell. Arguments that are exactly `{text}`,
+    /// `{kind}` or `{id}` are replaced.
+    #[schemars(example = &["notify-send", "Hearth", "{text}"])]
+    pub command: Vec<String>,
+    /// An ntfy server.
+    pub ntfy: Option<NtfyConfig>,
+    /// Also tell what waits, not only that something does. It leaves the house, and shows on locked screens.
+    pub details: bool,
+    /// Language of the texts: `en` or `zh`. The page uses its own.
+    pub language: NotifyLanguage,
+    /// Whom a push service may ask when something is wrong: `mailto:` or `https:`.
+    pub contact: String,
+    /// Origins of push services beside those of the makers of browsers.
+    #[schemars(example = &["https://push.example.org"])]
+    pub push_services: Vec<String>,
+}
+
+impl Default for NotifyConfig {
+    fn default() -> Self {
+        Self {
+            command: Vec::new(),
+            ntfy: None,
+            details: false,
+            language: NotifyLanguage::En,
+            contact: "mailto:hub@hearth.example".into(),
+            push_services: Vec::new(),
+        }
+    }
+}
+
+/// Language of notices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NotifyLanguage {
+    /// English.
+    En,
+    /// Chinese.
+    Zh,
+}
+
+/// `[notify.ntfy]`
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NtfyConfig {
+    /// Server and topic. Whoever knows a topic reads it: choose one that nobody guesses.
+    #[schemars(example = &"https://ntfy.sh/a-topic-nobody-guesses")]
+    pub url: String,
+    /// Name of the environment variable that holds an access token.
+    #[serde(default)]
+    #[schemars(example = &"HEARTH_NTFY_TOKEN")]
+    pub token_env: Option<String>,
+    /// The token itself; better kept in the environment.
+    #[serde(default, skip_serializing)]
+    #[schemars(example = &"tk_secret")]
+    pub token: Option<SecretText>,
+}
+
+impl NtfyConfig {
+    /// The access token, if the server wants one.
+    #[must_use]
+    pub fn token(&self) -> Option<SecretText> {
+        secret(self.token_env.as_deref(), self.token.as_ref())
+    }
 }
 
 /// `[retention]`

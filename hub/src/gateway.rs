@@ -116,6 +116,12 @@ impl Gateway {
         let tasks = gateway.hub.tasks.clone();
         tasks.spawn(events::pump(Arc::clone(&gateway)));
         tasks.spawn(events::close_devices(Arc::clone(&gateway)));
+        crate::discovery::start(
+            &gateway.hub.tasks,
+            &gateway.hub.config,
+            &gateway.hub.keys,
+            &gateway.addresses,
+        );
         listener::accept_all(&gateway, listeners).await;
         gateway.clients.shut_down("gateway stopping");
         gateway.clients.wait_gone(session::CLOSE_GRACE * 2).await;

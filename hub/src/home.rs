@@ -209,6 +209,11 @@ impl Home {
     pub fn authority(&self) -> PathBuf {
         self.root.join("authority.pem")
     }
+    /// `push.pem`: the P-256 key that names this hub to push services.
+    #[must_use]
+    pub fn push_key(&self) -> PathBuf {
+        self.root.join("push.pem")
+    }
     /// `token`: the shared gateway token of this machine's owner.
     #[must_use]
     pub fn token(&self) -> PathBuf {

@@ -13,6 +13,7 @@ use crate::devices::Devices;
 use crate::home::{Home, HomeError};
 use crate::keys::{HubKeys, KeyError};
 use crate::nodes::Nodes;
+use crate::notify::Notify;
 use crate::routing::Router;
 use crate::sessions::Sessions;
 use crate::store::{Store, StoreError};
@@ -74,6 +75,8 @@ pub struct Hub {
     pub router: Router,
     /// Chats.
     pub channels: Channels,
+    /// Telling people who are not looking.
+    pub notify: Notify,
     /// Background work.
     pub tasks: Tasks,
     /// When it started.
@@ -158,6 +161,15 @@ impl Hub {
         );
         let router = Router::new(sessions.clone(), agent.clone());
         cert.watch(&tasks);
+        let notify = Notify::open(
+            &home,
+            store.clone(),
+            bus.clone(),
+            config.clone(),
+            devices.clone(),
+            actions.clone(),
+            tasks.clone(),
+        )?;
         nodes.start();
         actions.resume().await?;
         agent.resume().await?;
@@ -172,6 +184,7 @@ impl Hub {
             hub: keys.identity.device_id(),
         };
         let channels = Channels::start(below, opened).await?;
+        notify.start().await?;
         Ok(Arc::new(Self {
             home,
             config,
@@ -187,6 +200,7 @@ impl Hub {
             agent,
             router,
             channels,
+            notify,
             tasks,
             started,
         }))

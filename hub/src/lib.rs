@@ -14,6 +14,8 @@
 //! | [`nodes`] | connected nodes, what they declare, the link, readings, media |
 //! | [`devices`] | identities, pairing, tokens, scopes |
 //! | [`sessions`] | transcripts |
+//! | [`notify`] | telling a person who is not looking: a command, ntfy, Web Push |
+//! | [`discovery`] | being found on the network by name |
 //! | [`cert`] | what TLS shows to browsers: a local authority, a certificate that renews itself |
 //! | [`bus`], [`config`], [`store`], [`home`], [`keys`], [`logging`] | the ground everything stands on |
 //!
@@ -28,12 +30,14 @@ pub mod channels;
 pub mod cli;
 pub mod config;
 pub mod devices;
+pub mod discovery;
 pub mod gateway;
 pub mod home;
 pub mod hub;
 pub mod keys;
 pub mod logging;
 pub mod nodes;
+pub mod notify;
 pub mod routing;
 pub mod sessions;
 pub mod store;

@@ -1,10 +1,11 @@
 //! Telegram against the strict stand-in: talk, pictures, cards, attacks, faults and kills.
 
 use hearth_tests::model::{StubModel, Turn};
-use hearth_tests::process::eventually;
+use hearth_tests::process::{command, eventually};
 use hearth_tests::telegram::{Failure, Shown};
-use hearth_tests::{FakeTelegram, TestHub, TestNode};
+use hearth_tests::{FakeTelegram, JsonClient, TestHub, TestNode};
 use serde_json::{Value, json};
+use std::process::Stdio;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -271,11 +272,16 @@ fn limits_faults_and_other_pollers_are_obeyed_survived_and_explained() {
     house.telegram.fail("sendMessage", Failure::AnswerLost);
     house.telegram.say(OWNER, "/status");
     house.shown(OWNER, 2, "the answer", |_| true);
+    eventually("it is known to be there", PATIENCE, || {
+        let looked = house.telegram.calls("editMessageText").len();
+        (looked > 0 && house.status()["waiting"] == 0).then_some(())
+    });
     house.telegram.fail("sendMessage", Failure::NotDone);
     house.telegram.say(OWNER, "/status");
-    house.shown(OWNER, 3, "the answer after a broken connection", |_| true);
-    house.telegram.say(OWNER, "/status");
-    house.shown(OWNER, 4, "the last answer", |_| true);
+    // In one conversation answers keep their order: behind this one nothing is left to come.
+    let help = house.telegram.messages(OWNER)[0].text.clone();
+    house.telegram.say(OWNER, "/help");
+    house.shown(OWNER, 1, "the last answer", |m| m.text == help);
     assert_eq!(house.telegram.messages(OWNER).len(), 5, "each once: {:?}", house.telegram.messages(OWNER));
 
     // Markup that Telegram cannot read: the words come all the same.
@@ -312,6 +318,89 @@ fn a_wrong_token_is_said_and_nothing_else_suffers() {
         status["error"].as_str().unwrap_or_default().contains("@BotFather").then_some(())
     });
     assert!(hub.cli(&["status"]).code == 0);
+}
+
+#[test]
+fn a_proxy_is_used_for_everything() {
+    let telegram = FakeTelegram::start();
+    // Nothing listens where the Bot API is said to be: only the proxy can have answered.
+    let config = telegram.config(&format!("approvers = [\"{OWNER}\"]"));
+    let config = config.replace(
+        &format!("api_base = \"{}\"", telegram.url),
+        &format!("api_base = \"http://127.0.0.1:9\"\nproxy = \"{}\"", telegram.url),
+    );
+    let hub = TestHub::start_with(&config);
+    let house = House { telegram, hub };
+    house.telegram.say(OWNER, "/help");
+    house.shown(OWNER, 0, "an answer through the proxy", |_| true);
+    house.end();
+}
+
+#[test]
+fn cards_and_pictures_whose_answers_got_lost_come_once_over_a_kill() {
+    let mut house = house();
+    let _node = TestNode::paired(&house.hub, "garage", "");
+    house.telegram.fail("sendMessage", Failure::AnswerLost);
+    house.telegram.say(OWNER, "take a picture in the garage");
+    let card = house.card();
+    house.hub.kill();
+    house.hub.restart();
+    let allow = data(&card, "Allow once").to_owned();
+    house.telegram.fail("sendPhoto", Failure::AnswerLost);
+    eventually("the card is found again and its button works", PATIENCE, || {
+        let said = house.press(OWNER, OWNER, card.id, &allow);
+        said.contains("Allowed once").then_some(())
+    });
+    house.shown(OWNER, 0, "the picture", |m| m.file.is_some());
+    house.hub.kill();
+    house.hub.restart();
+    let before = house.telegram.messages(OWNER).len();
+    house.telegram.say(OWNER, "/help");
+    house.shown(OWNER, before, "an answer behind it", |_| true);
+    let all = house.telegram.messages(OWNER);
+    assert_eq!(all.iter().filter(|m| m.file.is_some()).count(), 1, "{all:?}");
+    assert_eq!(all.iter().filter(|m| m.text.contains("camera.snap")).count(), 1, "{all:?}");
+    house.end();
+}
+
+#[test]
+fn who_is_let_in_as_approver_sees_what_waits_and_allows_it_once_the_node_is_back() {
+    let telegram = FakeTelegram::start();
+    let hub = TestHub::start_with(&telegram.config(""));
+    let mut node = TestNode::paired(&hub, "garage", "");
+    let approver = JsonClient::approver(&hub);
+    let mut chat = command("hearth", hub.home(), &["chat", "turn the pump on for 20 seconds"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    eventually("an approval waits", PATIENCE, || {
+        let list = hub.cli(&["approvals", "list", "--json"]);
+        let list: Value = serde_json::from_str(&list.stdout).ok()?;
+        list["approvals"][0]["id"].as_str().map(drop)
+    });
+    drop(approver);
+    node.kill();
+    node.wait_away(&hub);
+    let house = House { telegram, hub };
+    house.telegram.say(OWNER, "hello");
+    let told = house.shown(OWNER, 0, "a code", |_| true).text;
+    let code = told
+        .split_whitespace()
+        .find(|w| w.len() == 8 && w.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()));
+    let _ = house.hub.cli(&["channels", "allow", "telegram", code.unwrap(), "--approver"]).ok();
+    let early = house.card();
+    assert_eq!(early.buttons.len(), 1, "only a no, while the node says nothing: {early:?}");
+    node.start();
+    let card = house.shown(OWNER, 0, "the real card", |m| m.buttons.len() == 2);
+    assert!(
+        house.shown(OWNER, 0, "the early card", |m| m.id == early.id).buttons.is_empty()
+            || card.id != early.id
+    );
+    house.press(OWNER, OWNER, card.id, data(&card, "Allow once"));
+    eventually("the pump runs", PATIENCE, || (pump(&house.hub) == Some(true)).then_some(()));
+    assert!(chat.wait().unwrap().success());
+    house.end();
 }
 
 /// 12 here, more with `HEARTH_CRASH_ROUNDS`.

@@ -7,12 +7,13 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 
 /// A request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Request {
     /// Path without the query.
     pub path: String,
     headers: BTreeMap<String, String>,
-    body: Vec<u8>,
+    /// All of it.
+    pub body: Vec<u8>,
 }
 
 /// Fields of a form or a JSON object, and files by field.
@@ -28,7 +29,13 @@ pub struct Fields {
 pub fn read(reader: &mut BufReader<TcpStream>) -> Option<Request> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|n| *n > 0)?;
-    let path = line.split_whitespace().nth(1)?.split('?').next()?.to_owned();
+    let target = line.split_whitespace().nth(1)?.split('?').next()?;
+    // A proxy is asked for a whole address.
+    let path = match target.strip_prefix("http://") {
+        Some(address) => address.find('/').map_or("/", |at| &address[at..]),
+        None => target,
+    };
+    let path = path.to_owned();
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
@@ -64,6 +71,18 @@ pub fn answer(stream: &mut TcpStream, status: u16, kind: &str, body: &[u8]) {
 }
 
 impl Request {
+    /// A header by its lower-case name.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(String::as_str)
+    }
+
+    /// The body as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// The body's fields.
     #[must_use]
     pub fn fields(&self) -> Fields {

@@ -10,6 +10,7 @@ pub mod network;
 pub mod node;
 pub mod process;
 pub mod program;
+pub mod server;
 pub mod telegram;
 
 pub use client::JsonClient;

@@ -1,7 +1,8 @@
 //! A stand-in for an OpenAI-compatible server: streams what a test wrote down.
 
+use crate::http;
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,20 +65,7 @@ impl StubModel {
 
 fn answer(stream: TcpStream, turn: &Turn) -> Value {
     let mut reader = BufReader::new(stream);
-    let mut length = 0;
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).expect("a head");
-        let line = line.trim().to_ascii_lowercase();
-        if let Some(value) = line.strip_prefix("content-length:") {
-            length = value.trim().parse().expect("a length");
-        }
-        if line.is_empty() {
-            break;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).expect("a body");
+    let request = http::read(&mut reader).expect("a request");
     let mut stream = reader.into_inner();
     let deltas: Vec<Value> = match turn {
         Turn::Words(pieces) | Turn::Slowly(pieces, _) => {
@@ -108,5 +96,5 @@ fn answer(stream: TcpStream, turn: &Turn) -> Value {
     }
     let last = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]});
     write!(stream, "data: {last}\n\ndata: [DONE]\n\n").expect("the hub reads");
-    serde_json::from_slice(&body).expect("JSON")
+    serde_json::from_slice(&request.body).expect("JSON")
 }

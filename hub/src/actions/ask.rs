@@ -1,6 +1,6 @@
 //! Putting the question to a person, and waiting for the answer.
 
-use super::engine::Engine;
+use super::engine::{Approvers, Engine};
 use super::open::Entry;
 use super::record::{self, End, Record};
 use super::settle::Ending;
@@ -65,10 +65,7 @@ impl Engine {
     async fn somebody_to_ask(&self, entry: &Entry) -> bool {
         let mut approvers = self.approvers.subscribe();
         let grace = if entry.restored { GRACE_AFTER_START } else { GRACE };
-        matches!(
-            tokio::time::timeout(grace, approvers.wait_for(|a| a.connected + a.in_chats > 0)).await,
-            Ok(Ok(_))
-        )
+        matches!(tokio::time::timeout(grace, approvers.wait_for(Approvers::any)).await, Ok(Ok(_)))
     }
 
     pub(super) async fn wait_for_decision(&self, record: &Record, entry: &Entry) -> Result<(), StoreError> {

@@ -37,6 +37,15 @@ pub(super) struct Approvers {
     pub(super) connected: usize,
     /// In chats, reached or not.
     pub(super) in_chats: usize,
+    /// By notifications.
+    pub(super) told: usize,
+}
+
+impl Approvers {
+    /// Whether there is anybody at all.
+    pub(super) fn any(&self) -> bool {
+        self.connected + self.in_chats + self.told > 0
+    }
 }
 
 /// The parts that steps need.

@@ -20,7 +20,7 @@ use crate::config::AccessConfig;
 use crate::hub::Tasks;
 use crate::store::{Store, StoreError};
 use compose::{compose, cut, outcome, read_data};
-use hearth_shared::identity::{Digest, random};
+use hearth_shared::identity::{DeviceId, Digest, random};
 use hearth_shared::reading::RequestId;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -121,6 +121,18 @@ impl Cards {
         }
         for approval in pending {
             self.requested(approval.id);
+        }
+        Ok(())
+    }
+
+    /// A node is back: cards that were made without its challenge make way for real ones.
+    pub(super) async fn node_back(&self, node: DeviceId) -> Result<(), StoreError> {
+        for id in self.parts.store.read(rows::without_challenge).await? {
+            let approval = self.parts.actions.approval(&id.to_string()).await.ok();
+            if approval.is_some_and(|a| a.node == node && a.checked_on_node) {
+                self.resolved(id).await?;
+                self.requested(id);
+            }
         }
         Ok(())
     }

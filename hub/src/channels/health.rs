@@ -83,7 +83,11 @@ impl Health {
     }
 
     pub(super) fn sent(&self) {
-        self.lock().sent_ms = Some(now_ms());
+        let mut condition = self.lock();
+        condition.sent_ms = Some(now_ms());
+        if condition.state == State::Up {
+            condition.error = None;
+        }
     }
 
     pub(super) fn failed_to_send(&self, why: &str) {

@@ -206,6 +206,7 @@ impl Channels {
             };
             match event {
                 Ok(Event::Chat(chat)) => self.told(self.chat(&chat).await),
+                Ok(Event::NodeConnected { node }) => self.told(self.parts.cards.node_back(node).await),
                 Ok(Event::ApprovalRequested { id }) => self.parts.cards.requested(id),
                 Ok(Event::ApprovalResolved { id }) => self.told(self.parts.cards.resolved(id).await),
                 Ok(_) => {}
@@ -358,6 +359,8 @@ impl Channels {
         let entry = self.find_with_people(name)?;
         let member = self.parts.people.allow(entry.name, code, may_decide, by).await?;
         self.parts.cards.count_approvers().await?;
+        // What waits already waits for him too.
+        self.parts.cards.reconcile().await?;
         let key = format!("welcome/{}/{}/{}", entry.name, member.person, member.added_ms);
         if let Some(adapter) = &entry.adapter
             && let Ok(Ok(to)) = tokio::time::timeout(CHECK_LIMIT, adapter.direct(&member.person)).await

@@ -18,7 +18,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Secrets: without them a restored hub is a new one to its nodes.
-const KEYS: [&str; 5] = ["hub.key", "tls.pem", "authority.pem", "token", "cli.key"];
+const KEYS: [&str; 6] = ["hub.key", "tls.pem", "authority.pem", "push.pem", "token", "cli.key"];
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {

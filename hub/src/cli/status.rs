@@ -59,7 +59,7 @@ fn show(context: &Context, status: &Value, nodes: &Value, usage: &Value) -> Resu
         status["model"].as_str().map_or_else(|| "none: the built-in grammar answers".into(), safe_line)
     ))?;
     out.line(format!(
-        "clients   {} connected; {} people can decide approvals",
+        "clients   {} connected; {} ways to somebody who can decide approvals",
         number(&status["connections"]["clients"]),
         number(&status["approvals"]["approvers"]),
     ))?;

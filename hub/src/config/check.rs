@@ -1,7 +1,7 @@
 //! Ranges and rules between keys that the types do not express.
 
-use super::Config;
 use super::load::Problem;
+use super::{Config, NotifyConfig};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
@@ -53,6 +53,7 @@ pub fn problems(config: &Config, text: &str) -> Vec<Problem> {
             );
         }
     }
+    notify(&mut check, &config.notify);
     if let Some(model) = &config.agent.model {
         if !(model.base_url.starts_with("http://") || model.base_url.starts_with("https://")) {
             check.add("agent.model", "base_url", "must begin with `http://` or `https://`".into());
@@ -119,6 +120,36 @@ impl Check<'_> {
     }
 }
 
+fn notify(check: &mut Check<'_>, notify: &NotifyConfig) {
+    let web = |url: &str| url.starts_with("http://") || url.starts_with("https://");
+    if notify.command.first().is_some_and(|program| program.trim().is_empty()) {
+        check.add("notify", "command", "must begin with a program".into());
+    }
+    if !(notify.contact.starts_with("mailto:") || notify.contact.starts_with("https:")) {
+        check.add("notify", "contact", "must begin with `mailto:` or `https:`".into());
+    }
+    for origin in &notify.push_services {
+        let parsed = reqwest::Url::parse(origin);
+        if !web(origin) || !parsed.is_ok_and(|url| url.path() == "/" && url.query().is_none()) {
+            check.add(
+                "notify",
+                "push_services",
+                format!("holds `{origin}`; it must be origins such as `https://push.example.org`"),
+            );
+        }
+    }
+    if let Some(ntfy) = &notify.ntfy {
+        let topic = reqwest::Url::parse(&ntfy.url).is_ok_and(|url| url.path().len() > 1);
+        if !web(&ntfy.url) || !topic {
+            check.add("notify.ntfy", "url", "must be `https://SERVER/TOPIC`".into());
+        }
+        if ntfy.token_env.as_deref().is_some_and(|v| !is_variable(v)) {
+            let message = "must be the name of an environment variable, not the token itself";
+            check.add("notify.ntfy", "token_env", message.into());
+        }
+    }
+}
+
 fn bind(check: &mut Check<'_>, addresses: &[IpAddr]) {
     if addresses.is_empty() {
         check.add("gateway", "bind", "is empty; name at least one address, for example `127.0.0.1`".into());
@@ -180,6 +211,12 @@ mod tests {
             "[nodes]\nforeign_execute = [\"abc\"]",
             "[agent.model]\nname = \"m\"\nbase_url = \"ftp://x\"",
             "[agent.model]\nname = \"m\"\nbase_url = \"http://x\"\napi_key_env = \"sk-123\"",
+            "[notify]\ncommand = [\" \"]",
+            "[notify]\ncontact = \"me\"",
+            "[notify]\npush_services = [\"https://push.example/path\"]",
+            "[notify.ntfy]\nurl = \"https://ntfy.example\"",
+            "[notify.ntfy]\nurl = \"ntfy.example/topic\"",
+            "[notify.ntfy]\nurl = \"https://ntfy.example/topic\"\ntoken_env = \"tk-1\"",
             "[log]\nlevel = \"hearth=loud\"",
         ] {
             let found = of(text);

@@ -2,8 +2,8 @@
 //! and what they default to. The example, the check for unknown keys and `config show` follow from it.
 
 use super::{
-    AgentConfig, ApprovalsConfig, Config, GatewayConfig, LogConfig, ModelConfig, NodesConfig, PairingConfig,
-    RetentionConfig,
+    AgentConfig, ApprovalsConfig, Config, DiscoveryConfig, GatewayConfig, LogConfig, ModelConfig,
+    NodesConfig, NotifyConfig, NtfyConfig, PairingConfig, RetentionConfig,
 };
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, Visitor};
@@ -98,9 +98,12 @@ fn order(path: &str) -> &'static [&'static str] {
     match path {
         "" => fields::<Config>(),
         "gateway" => fields::<GatewayConfig>(),
+        "discovery" => fields::<DiscoveryConfig>(),
         "pairing" => fields::<PairingConfig>(),
         "approvals" => fields::<ApprovalsConfig>(),
         "nodes" => fields::<NodesConfig>(),
+        "notify" => fields::<NotifyConfig>(),
+        "notify.ntfy" => fields::<NtfyConfig>(),
         "retention" => fields::<RetentionConfig>(),
         "agent" => fields::<AgentConfig>(),
         "agent.model" => fields::<ModelConfig>(),

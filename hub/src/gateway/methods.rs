@@ -13,6 +13,7 @@ mod hearth;
 pub(crate) mod node_pair;
 mod node_role;
 mod nodes;
+mod push;
 mod system;
 mod withdraw;
 
@@ -153,6 +154,7 @@ pub(crate) const FAMILIES: &[(&str, &[Method])] = &[
     ("node.pair", node_pair::METHODS),
     ("node.role", node_role::METHODS),
     ("approval", approvals::METHODS),
+    ("push", push::METHODS),
     ("hearth", hearth::METHODS),
 ];
 

@@ -12,6 +12,7 @@ const STEPS: &[&str] = &[
     include_str!("migrations/006_channels.sql"),
     include_str!("migrations/007_raw_from.sql"),
     include_str!("migrations/008_hosts.sql"),
+    include_str!("migrations/009_push.sql"),
 ];
 
 /// How many steps there are.

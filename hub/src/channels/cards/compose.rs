@@ -93,12 +93,19 @@ pub(super) fn compose(card: &Card, can: &Capabilities, token: &str) -> (Part, St
     if need == Need::Person {
         return (Part::Text { text: Text::plain(body.clone()) }, body);
     }
+    if card.shown.is_none() && approval.checked_on_node {
+        // Nobody allows what the node has not said yet; a new card follows when it is back.
+        body.push_str("\nYou can allow it when the node is back; a new card will come.");
+    }
     if !can.buttons {
         let text = format!("{body}\n{}", typed_decision(&approval.id.to_string()));
         return (Part::Text { text: Text::plain(text) }, body);
     }
     let button = |label: &str, decision| Button { label: label.into(), data: data(decision, token) };
-    let mut buttons = vec![button("Allow once", Decision::AllowOnce)];
+    let mut buttons = Vec::new();
+    if card.shown.is_some() || !approval.checked_on_node {
+        buttons.push(button("Allow once", Decision::AllowOnce));
+    }
     // The hub signs "always" for pictures only, and only where the node would store a rule.
     if card.shown.as_ref().is_some_and(|c| c.always.is_some() && c.class == Class::Capture) {
         buttons.push(button("Always", Decision::AllowAlways));

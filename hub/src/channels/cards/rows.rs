@@ -90,7 +90,16 @@ pub(crate) fn by_token(c: &Connection, token: &Digest) -> Result<Option<SentCard
 
 /// Approvals that have open cards.
 pub(crate) fn open_approvals(c: &Connection) -> Result<Vec<RequestId>, StoreError> {
-    let mut statement = c.prepare_cached("SELECT DISTINCT approval FROM channel_cards WHERE closed = 0")?;
+    ids(c, "SELECT DISTINCT approval FROM channel_cards WHERE closed = 0")
+}
+
+/// Approvals with open cards that were made without a challenge.
+pub(crate) fn without_challenge(c: &Connection) -> Result<Vec<RequestId>, StoreError> {
+    ids(c, "SELECT DISTINCT approval FROM channel_cards WHERE closed = 0 AND seen IS NULL")
+}
+
+fn ids(c: &Connection, sql: &str) -> Result<Vec<RequestId>, StoreError> {
+    let mut statement = c.prepare_cached(sql)?;
     let rows = statement.query_map([], |r| r.get::<_, String>(0))?;
     rows.map(|id| parse(&id?)).collect()
 }

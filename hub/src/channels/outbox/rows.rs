@@ -148,11 +148,12 @@ pub(crate) fn unanswered(t: &Transaction<'_>, id: i64, error: &str) -> Result<()
     Ok(())
 }
 
-/// Done with it: `None` when it was sent, else why it never will be.
+/// Done with it: `None` when it was sent, else why it never will be. What was in it (words, the tokens of
+/// buttons) is not needed any more and not kept.
 pub(crate) fn end(t: &Transaction<'_>, id: i64, error: Option<&str>) -> Result<(), StoreError> {
     let state = if error.is_some() { "failed" } else { "sent" };
     t.execute(
-        "UPDATE outbox SET state = ?2, begun = 0, mark = NULL, error = ?3, ended_ms = ?4 WHERE id = ?1",
+        "UPDATE outbox SET state = ?2, part = '{}', begun = 0, mark = NULL, error = ?3, ended_ms = ?4 WHERE id = ?1",
         params![id, state, error, now_ms() as i64],
     )?;
     Ok(())

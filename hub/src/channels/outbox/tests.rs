@@ -58,6 +58,11 @@ async fn a_key_is_queued_once_and_order_is_kept_in_a_conversation() {
     store.write(move |t| rows::end(t, first.id, None)).await.unwrap();
     assert_eq!(next(&store, &[]).await.unwrap().part, text("second"));
     assert!(!queue(&store, "a", "1", "much later").await, "a sent key stays known");
+    let kept: String = store
+        .read(|c| Ok(c.query_row("SELECT part FROM outbox WHERE key = 'a'", [], |r| r.get(0))?))
+        .await
+        .unwrap();
+    assert_eq!(kept, "{}", "what was sent is not kept");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use crate::config::AccessConfig;
 use hearth_shared::identity::SecretText;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// `[channels.telegram]`
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -40,6 +41,19 @@ impl Default for TelegramConfig {
     }
 }
 
+/// Whether an address is on this machine or in the house.
+fn is_near(url: &reqwest::Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        Ok(IpAddr::V6(ip)) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+        Err(_) => {
+            !host.contains('.')
+                || [".local", ".lan", ".home.arpa", ".internal"].iter().any(|end| host.ends_with(end))
+        }
+    }
+}
+
 impl TelegramConfig {
     /// From the environment variable that is named, else from the file.
     pub(super) fn token(&self) -> Option<SecretText> {
@@ -59,9 +73,15 @@ impl TelegramConfig {
                 format!("is `{name}`; it must be the name of an environment variable, not the token itself");
             found.push(("token_env", message));
         }
-        // The base may hold a path; `https` is needed for everything but a server in the house.
-        if !(self.api_base.starts_with("http://") || self.api_base.starts_with("https://")) {
-            found.push(("api_base", "must begin with `http://` or `https://`".into()));
+        match reqwest::Url::parse(&self.api_base) {
+            Ok(url) if url.scheme() == "https" => {}
+            Ok(url) if url.scheme() == "http" && is_near(&url) => {}
+            Ok(url) if url.scheme() == "http" => {
+                let message =
+                    "sends the bot's token in clear; `http://` is for a server in the house, take `https://`";
+                found.push(("api_base", message.into()));
+            }
+            _ => found.push(("api_base", "must be an address that begins with `https://`".into())),
         }
         if let Some(proxy) = &self.proxy
             && !["http://", "https://", "socks5://", "socks5h://"].iter().any(|s| proxy.starts_with(s))
@@ -85,5 +105,40 @@ impl TelegramConfig {
             found.push((key, message));
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(change: impl FnOnce(&mut TelegramConfig)) -> Vec<&'static str> {
+        let mut config =
+            TelegramConfig { token: Some(SecretText::new("1:x".to_owned())), ..TelegramConfig::default() };
+        change(&mut config);
+        config.problems().into_iter().map(|(key, _)| key).collect()
+    }
+
+    #[test]
+    fn what_cannot_work_or_is_not_safe_is_said() {
+        assert_eq!(problems(|_| {}), Vec::<&str>::new());
+        assert_eq!(problems(|c| c.token = None), ["token_env"]);
+        assert_eq!(problems(|c| c.token_env = Some("123456:AAH-x".into())), ["token_env"]);
+        assert_eq!(problems(|c| c.access.approvers = vec!["@ann".into()]), ["access"]);
+        assert_eq!(problems(|c| c.access.allow = vec!["-100".into()]), ["access"]);
+        assert_eq!(problems(|c| c.poll_s = 0), ["poll_s"]);
+        assert_eq!(problems(|c| c.proxy = Some("ftp://x".into())), ["proxy"]);
+        for (base, fine) in [
+            ("https://api.example.org", true),
+            ("http://127.0.0.1:8081", true),
+            ("http://[::1]:8081/x", true),
+            ("http://192.168.1.5", true),
+            ("http://botapi.local", true),
+            ("http://api.telegram.org", false),
+            ("http://8.8.8.8", false),
+            ("api.telegram.org", false),
+        ] {
+            assert_eq!(problems(|c| c.api_base = base.into()).is_empty(), fine, "{base}");
+        }
     }
 }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 const DATABASE: &str = "hub.db";
 /// Names a restored home takes from the archive, beside the database.
-const TAKEN: [&str; 8] =
-    ["config.toml", "agents", "media", "hub.key", "tls.pem", "authority.pem", "token", "cli.key"];
+const TAKEN: [&str; 9] =
+    ["config.toml", "agents", "media", "hub.key", "tls.pem", "authority.pem", "push.pem", "token", "cli.key"];
 /// What belongs to the old database and would spoil the new one.
 const BESIDE: [&str; 2] = ["hub.db-wal", "hub.db-shm"];
 

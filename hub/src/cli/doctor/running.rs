@@ -38,7 +38,7 @@ pub(super) async fn gateway(findings: &mut Vec<Finding>, home: &Home, config: Op
     }
     match client.call("status", json!({})).await {
         Ok(status) if status["approvals"]["approvers"].as_u64() == Some(0) => layer.warn(
-            "nobody who could decide an approval is connected or may do so in a chat",
+            "nobody who could decide an approval is connected, may do so in a chat, or is notified",
             "keep `hearth chat` open, or set `approvals.wait_for_approver` and use `hearth approvals`",
         ),
         Ok(_) => {}

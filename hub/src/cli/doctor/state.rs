@@ -67,7 +67,8 @@ pub(super) fn config(layer: &mut Layer<'_>, home: &Home) -> Option<Config> {
 /// Key files: private, and what they should be.
 pub(super) fn keys(layer: &mut Layer<'_>, home: &Home) {
     let mut found = 0;
-    for path in [home.hub_key(), home.tls(), home.authority(), home.token(), home.cli_key()] {
+    for path in [home.hub_key(), home.tls(), home.authority(), home.push_key(), home.token(), home.cli_key()]
+    {
         let Ok(meta) = std::fs::metadata(&path) else { continue };
         found += 1;
         let mode = meta.permissions().mode() & 0o777;

@@ -4,6 +4,7 @@
 mod audit;
 mod cert;
 mod channels;
+mod notify;
 mod page;
 mod pairing;
 mod people;
@@ -29,6 +30,8 @@ pub(super) const METHODS: &[Method] = &[
     readings::USAGE,
     cert::STATUS,
     cert::RENEW,
+    notify::STATUS,
+    notify::TEST,
     people::KNOWN,
     people::ADD,
     people::REMOVE,

@@ -88,7 +88,7 @@ struct Pairing {
 #[serde(rename_all = "camelCase")]
 struct Approvals {
     pending: usize,
-    /// Who can be asked: connected clients that can show and decide one, and people who may in a chat.
+    /// Ways to somebody who can decide: connected clients that show approvals, people in chats, notifications.
     approvers: usize,
 }
 
@@ -132,7 +132,7 @@ async fn status(call: Call, _: StatusParams) -> Answer<Status> {
             pending: pending.len(),
             knocks_while_closed: window.knocks_while_closed,
         },
-        approvals: Approvals { pending: approvals.len(), approvers: gateway.hub.actions.people_to_ask() },
+        approvals: Approvals { pending: approvals.len(), approvers: gateway.hub.actions.ways_to_ask() },
         process_memory: ProcessMemory { rss_bytes: resident_bytes() },
         model: hub.config.agent.model.as_ref().map(|m| m.name.clone()),
     })

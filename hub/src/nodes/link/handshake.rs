@@ -142,12 +142,7 @@ impl Nodes {
     }
 
     fn hub_name(&self) -> String {
-        self.inner
-            .config
-            .gateway
-            .name
-            .clone()
-            .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+        self.inner.config.gateway.display_name()
     }
 
     fn asks(&self, hello: &NodeHello, declaration: &Declaration, peer: SocketAddr) -> PendingDevice {

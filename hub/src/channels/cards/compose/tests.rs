@@ -122,3 +122,16 @@ fn what_a_button_carries_is_short_and_read_back() {
         assert_eq!(read_data(bad), None, "{bad}");
     }
 }
+
+#[test]
+fn what_the_node_has_not_signed_can_be_denied_only_and_a_foreign_node_is_labelled() {
+    let mut away = card(|_, _| {});
+    (away.shown, away.challenge) = (None, None);
+    let (part, body) = compose(&away, &CAN, TOKEN);
+    assert_eq!(buttons(&part), ["Deny"]);
+    assert!(body.contains("the node is away") && body.contains("a new card will come"), "{body}");
+    away.approval.checked_on_node = false;
+    let (part, body) = compose(&away, &CAN, TOKEN);
+    assert_eq!(buttons(&part), ["Allow once", "Deny"]);
+    assert!(body.contains("NOT CHECKED ON THE NODE"), "{body}");
+}

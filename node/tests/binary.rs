@@ -104,7 +104,7 @@ impl Node {
 async fn frame(peer: &mut Peer) -> ToHub {
     loop {
         match tokio::time::timeout(DEADLINE, peer.receive()).await.unwrap().unwrap() {
-            ToHub::Outbox { .. } | ToHub::Declare { .. } => {}
+            ToHub::Outbox { .. } | ToHub::Declare { .. } | ToHub::Approvers(_) => {}
             frame => return frame,
         }
     }

@@ -1,4 +1,4 @@
-// Draws the pictures of the README: `HEARTH_BIN=target/debug node tests/page/screenshots.js docs`.
+// Draws the pictures of the README: `HEARTH_BIN=target/debug node tests/page/screenshots.js tests/page/screenshots`.
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";

@@ -68,6 +68,7 @@ const FILES: &[File] = files! {
     "vendor/noble/utils.js" SCRIPT,
     "views/audit.js" SCRIPT,
     "views/card.js" SCRIPT,
+    "views/channels.js" SCRIPT,
     "views/chat.js" SCRIPT,
     "views/more.js" SCRIPT,
     "views/node.js" SCRIPT,

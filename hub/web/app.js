@@ -12,12 +12,13 @@ const VIEWS = {
   node: () => import("./views/node.js"),
   more: () => import("./views/more.js"),
   people: () => import("./views/people.js"),
+  channels: () => import("./views/channels.js"),
   audit: () => import("./views/audit.js"),
   settings: () => import("./views/settings.js"),
 };
 const TABS = [["chat", "chat"], ["requests", "ask"], ["nodes", "home"], ["more", "more"]];
 /** Which tab a view without one belongs to. */
-const PARENT = { node: "nodes", people: "more", audit: "more", settings: "more" };
+const PARENT = { node: "nodes", people: "more", channels: "more", audit: "more", settings: "more" };
 
 /** What every view is given. */
 export const app = { hub: new Hub(), pending: new Map(), weakness: "", navigate, refresh: show };
@@ -26,6 +27,8 @@ const root = document.getElementById("app");
 const main = el("main", { id: "main", tabindex: "-1" });
 let leave = null;
 let shown = 0;
+/** The view could not be drawn; a new connection draws it again. */
+let failed = false;
 
 function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
@@ -186,6 +189,7 @@ function onState() {
   const lost = app.hub.state !== "online";
   banner.hidden = !lost;
   replace(banner, lost ? t("banner.offline") : "");
+  if (!lost && failed) show();
 }
 
 function leaveView() {
@@ -209,10 +213,13 @@ async function show() {
   replace(main, page);
   document.title = `${t(`tab.${PARENT[name] ?? name}`)} · Hearth`;
   main.scrollTop = 0;
+  failed = false;
   try {
     await view.render(page, app, { rest, signal: scope.signal });
   } catch (error) {
-    if (!scope.signal.aborted) replace(page, el("p", { class: "notice error", role: "alert" }, error.message));
+    if (scope.signal.aborted) return;
+    failed = true;
+    replace(page, el("p", { class: "notice error", role: "alert" }, error.message));
   }
 }
 

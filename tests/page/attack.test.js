@@ -26,7 +26,7 @@ let model;
 
 before(async () => {
   browser = await launch();
-  model = await startModel([MARKDOWN, { call: "node_invoke", arguments: {} }, ["done"]]);
+  model = await startModel([MARKDOWN, { call: "sensor_read", arguments: { node: "garage", sensor: "t" } }, ["The sensor says <i>t</i>: ", SCRIPT]]);
   hub = await TestHub.start(model.config);
   const name = (text) => JSON.stringify(text);
   node = await TestNode.paired(hub, "garage", `[[board.camera]]\nid = "cam0"\nname = ${name(`${SCRIPT.slice(0, 40)}`)}\ndriver = "simulated"\n[[board.pin]]\nid = "pump"\nname = "<b>pump</b>"\ndirection = "output"\ndriver = "simulated"\n[[board.sensor]]\nid = "t"\nname = "<i>t</i>"\nquantity = "temperature"\nunit = "<u>"\ndriver = "simulated"\nbase = 1.0\nswing = 1.0\ninterval_ms = 200\n`);
@@ -71,6 +71,18 @@ test("script in Markdown from a model stays text, and nothing is fetched from el
   await harmless(page);
   await page.reload();
   await page.locator(".message.assistant pre").waitFor();
+  await harmless(page);
+  await page.context().close();
+});
+
+test("script in a tool's result, told on by the model, stays text", async () => {
+  const page = await enter(browser, hub);
+  await page.locator("#say").fill("tell me what you make of that sensor");
+  await page.keyboard.press("Enter");
+  const reply = page.locator(".message.assistant", { hasText: "The sensor says" });
+  await reply.waitFor();
+  await eventually("it is whole", async () => (await reply.textContent()).includes("<script>globalThis.pwned=1</script>"));
+  assert.ok(model.requests.at(-1).includes('"role":"tool"'), "the tool ran");
   await harmless(page);
   await page.context().close();
 });

@@ -6,7 +6,7 @@ import { after, before, test } from "node:test";
 import { AxeBuilder } from "@axe-core/playwright";
 import { TestHub, TestNode, cleanUp, enter, eventually, launch, show } from "./harness.js";
 
-const VIEWS = ["chat", "requests", "nodes", "more", "people", "audit", "settings"];
+const VIEWS = ["chat", "requests", "nodes", "more", "people", "channels", "audit", "settings"];
 const FIRST_LOAD = 150 * 1024;
 
 let browser;
@@ -140,6 +140,21 @@ test("both languages have the same texts, with the same places in them", async (
   assert.deepEqual(Object.keys(zh), Object.keys(en));
   const places = (text) => (text.match(/\{\w+\}/g) ?? []).sort();
   for (const key of Object.keys(en)) assert.deepEqual(places(zh[key]), places(en[key]), key);
+});
+
+test("the page escapes the very characters that the hub and the command line escape", async () => {
+  const { safe } = await import("../../hub/web/dom.js");
+  const source = readFileSync(new URL("../../shared/src/identity.rs", import.meta.url), "utf8");
+  const listed = /pub fn is_deceptive[\s\S]*?matches!\(c,([\s\S]*?)\)\n/.exec(source)[1];
+  const ranges = [...listed.matchAll(/'\\u\{(\w+)\}'(?:\.\.='\\u\{(\w+)\}')?/g)].map(([, a, b]) => [parseInt(a, 16), parseInt(b ?? a, 16)]);
+  assert.ok(ranges.length > 15, "the list was found");
+  const deceptive = (c) => c < 0x20 || (c >= 0x7f && c < 0xa0) || ranges.some(([a, b]) => c >= a && c <= b);
+  const differ = [];
+  for (let c = 0; c <= 0x10ffff; c += 1) {
+    if (c >= 0xd800 && c <= 0xdfff) continue;
+    if ((safe(String.fromCodePoint(c)) !== String.fromCodePoint(c)) !== deceptive(c)) differ.push(c.toString(16));
+  }
+  assert.deepEqual(differ, []);
 });
 
 test("the first load is small, and comes with the policy", async () => {

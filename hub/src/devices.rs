@@ -12,6 +12,7 @@
 //! database, together with its audit record in the same transaction. Secrets (tokens, setup codes) are
 //! stored as digests only.
 
+mod codes;
 mod known;
 mod pairing;
 mod records;

@@ -3,7 +3,7 @@
 import { el, icon, replace, toast } from "./dom.js";
 import { Hub, browserName } from "./hub.js";
 import { has, loadLanguage, store, stored, t } from "./i18n.js";
-import { forgetAll, lacks, load } from "./keys.js";
+import { lacks, load } from "./keys.js";
 
 const VIEWS = {
   chat: () => import("./views/chat.js"),
@@ -61,8 +61,11 @@ async function start() {
   const known = await load("token");
   watch();
   if (secret && !known) return welcome(secret);
-  await app.hub.start();
+  await app.hub.start(await invitation(secret));
 }
+
+/** What a browser that was here before does with a new link: it needs it only when the hub put it out. */
+const invitation = async (secret) => secret && { secret, name: (await load("name")) || browserName() };
 
 function registerWorker() {
   // A worker needs a context that the browser holds for secure, and a certificate it trusts.
@@ -117,8 +120,9 @@ function watch() {
     badge();
   });
   hub.addEventListener("hearth.alarm", ({ detail }) => toast(detail.message, "error"));
-  addEventListener("hashchange", () => {
-    if (takeLink()) return;
+  addEventListener("hashchange", async () => {
+    const secret = takeLink();
+    if (secret && hub.state !== "online") return hub.retry(await invitation(secret));
     if (root.querySelector("nav")) show();
   });
 }
@@ -152,10 +156,7 @@ function locked() {
   const code = reason?.details?.code ?? "";
   const said = has(`locked.${code}`) ? t(`locked.${code}`) : reason?.message ?? "";
   const again = el("button", { type: "button", class: "button primary wide", on: { click: () => app.hub.retry() } }, t("again"));
-  const fresh = el("button", { type: "button", class: "button plain wide", on: { click: async () => {
-    await forgetAll();
-    location.reload();
-  } } }, t("locked.fresh"));
+  const fresh = el("button", { type: "button", class: "button plain wide", on: { click: () => app.hub.renew() } }, t("locked.fresh"));
   const how = el("ol", { class: "steps" }, el("li", {}, t("locked.step1"), el("code", {}, "hearth page")), el("li", {}, t("locked.step2")));
   gate("lock", t("locked.title"), said, how, again, el("p", { class: "muted small" }, t("locked.fresh.text")), fresh);
 }

@@ -1,6 +1,6 @@
 // The page's end of protocol 4: one connection, requests, events, and coming back after a loss.
 
-import { base64url, deviceKey, forget, load, save } from "./keys.js";
+import { base64url, deviceKey, forget, forgetAll, load, save } from "./keys.js";
 import { openTransport } from "./transport.js";
 
 const PROTOCOL = 4;
@@ -85,6 +85,13 @@ export class Hub extends EventTarget {
   /** Tries at once, whatever the state. */
   retry(join = null) {
     if (join) this.#join = join;
+    this.#soon(0);
+  }
+
+  /** Throws this browser's keys away and tries with new ones; a link that was not used up still counts. */
+  async renew() {
+    await forgetAll();
+    this.#key = await deviceKey();
     this.#soon(0);
   }
 
@@ -216,6 +223,7 @@ export class Hub extends EventTarget {
     if (code === "AUTH_DEVICE_TOKEN_MISMATCH") {
       // The hub gave it and does not know it any more: this browser was put out.
       await forget("token");
+      if (this.#join) return this.#end("connecting", null, 1);
     }
     if (code === "AUTH_BOOTSTRAP_TOKEN_INVALID") this.#join = null;
     return this.#end("locked", error);

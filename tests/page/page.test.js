@@ -106,6 +106,21 @@ test("a browser that knocks waits until another page lets it in", async () => {
   await owner.context().close();
 });
 
+test("put out by the owner it says so, and a new link with new keys brings it back", async () => {
+  const page = await enter(browser, hub, { name: "Lost phone" });
+  await hub.cli("devices", "revoke", "Lost phone");
+  await page.getByText("This browser is not let in").waitFor();
+  const old = await page.evaluate(async () => (await import("/app.js")).app.hub.deviceId);
+  // The same tab, without a reload: only the fragment changes.
+  await page.evaluate((to) => { location.href = to; }, await hub.link());
+  await page.getByText("it was turned away or put out before").waitFor();
+  assert.equal(page.url(), `${hub.origin}/`);
+  await page.getByRole("button", { name: "Begin anew with new keys" }).click();
+  await page.locator("nav").waitFor();
+  assert.notEqual(await page.evaluate(async () => (await import("/app.js")).app.hub.deviceId), old);
+  await page.context().close();
+});
+
 test("a picture: asked for, allowed on the card, shown in the chat and with its node", async () => {
   const page = await enter(browser, hub);
   await say(page, "take a picture in the garage");

@@ -38,3 +38,12 @@ fn a_picture_after_a_yes_and_a_reason_after_a_no() {
     assert!(unasked.stderr.contains("--approve yes"), "{unasked:?}");
     assert!(home.path().join("hub.db").exists() || home.path().join("hub/hub.db").exists());
 }
+
+#[test]
+fn it_prints_a_link_for_a_browser_and_ends_with_its_keyboard() {
+    let home = tempfile::tempdir().unwrap();
+    let ended = finish(command("hearth", home.path(), &["demo"]).stdin(std::process::Stdio::null())).ok();
+    let link = ended.stdout.split_whitespace().find(|w| w.starts_with("http://127.0.0.1:"));
+    let secret = link.and_then(|l| l.split_once("/#join=")).map(|(_, secret)| secret.len());
+    assert_eq!(secret, Some(43), "{ended:?}");
+}

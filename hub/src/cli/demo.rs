@@ -83,6 +83,10 @@ async fn show(arguments: &Arguments, context: &Context, place: &Place) -> Result
             pair_and_run(&mut children, &mut client, place).await?;
             place.set_ready();
             tell(&format!("node    `{NODE}` runs and is paired: camera, relay pump, button, temperature sensor (simulated)"))?;
+            if arguments.say.is_none() {
+                let link = client.call("hearth.page.link", json!({})).await?;
+                tell(&format!("page    {} (lets the first browser in)", link["urls"][0].as_str().unwrap_or_default()))?;
+            }
             Ok::<_, Failure>((home, target, client))
         };
         let (home, target, client) = tokio::select! {

@@ -112,6 +112,8 @@ export default {
   "card.away.person": "The node is away, and only it can say what would run. Decide when it is back.",
   "card.foreign": "Not checked on the node: it obeys the hub alone.",
   "card.person": "This needs a person's own key that the node knows. This browser has none there: see More, Devices and people.",
+  "card.signs.self": "You sign this with this browser's key; the node checks it.",
+  "card.signs.hub": "The hub signs for you: the node does not know a key of this browser.",
 
   "class.observe": "Looks only",
   "class.capture": "Takes a picture or recording",

@@ -112,6 +112,8 @@ export default {
   "card.away.person": "节点不在线，只有它能说明将要执行什么。请等它回来再决定。",
   "card.foreign": "节点不作核对：它只听从中枢。",
   "card.person": "这需要节点认识的个人密钥。本浏览器在那里没有：见“更多 → 设备与人员”。",
+  "card.signs.self": "您用本浏览器的密钥签名，由节点核对。",
+  "card.signs.hub": "由中枢代您签名：节点不认识本浏览器的密钥。",
 
   "class.observe": "仅查看",
   "class.capture": "拍照或录制",

@@ -39,7 +39,7 @@ export function cardView(app, approval, { open = true, signal }) {
   };
   const draw = async () => {
     const rights = await standing(hub, card);
-    replace(node, face(card), said(card.approval), rights.note ? el("p", { class: "notice" }, rights.note) : null, buttons(rights));
+    replace(node, face(card), said(card.approval), rights.note ? el("p", { class: "notice" }, rights.note) : null, rights.signs ? el("p", { class: "muted small" }, t(rights.signs)) : null, buttons(rights));
   };
   const answer = async (decision) => {
     const result = await decide(hub, card, decision).catch((error) => {
@@ -95,9 +95,9 @@ async function standing(hub, card) {
   }
   const { approvers } = await hub.call("hearth.node.approvers.get", { nodeId: challenge.node });
   const { entry } = await ownEntry(approvers);
-  if (entry) return { allow: true, always: Boolean(challenge.always), note: null };
+  if (entry) return { allow: true, always: Boolean(challenge.always), signs: "card.signs.self" };
   if (need === "person") return { note: t("card.person") };
-  return { allow: true, always: Boolean(challenge.always) && challenge.class === "capture", note: null };
+  return { allow: true, always: Boolean(challenge.always) && challenge.class === "capture", signs: "card.signs.hub" };
 }
 
 /** The part that comes from the node's challenge alone. */

@@ -28,7 +28,7 @@ const main = el("main", { id: "main", tabindex: "-1" });
 let leave = null;
 let shown = 0;
 /** The view could not be drawn; a new connection draws it again. */
-let failed = false;
+let failed = null;
 
 function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
@@ -189,7 +189,10 @@ function onState() {
   const lost = app.hub.state !== "online";
   banner.hidden = !lost;
   replace(banner, lost ? t("banner.offline") : "");
-  if (!lost && failed) show();
+  if (lost || !failed) return;
+  // A module that could not be fetched is not asked for again by every browser.
+  if (failed === "module") location.reload();
+  else show();
 }
 
 function leaveView() {
@@ -205,7 +208,17 @@ async function show() {
     if (tab.dataset.view === (PARENT[name] ?? name)) tab.setAttribute("aria-current", "page");
     else tab.removeAttribute("aria-current");
   }
-  const view = await VIEWS[name]();
+  let view;
+  try {
+    view = await VIEWS[name]();
+  } catch (error) {
+    if (mine !== shown) return;
+    // The hub went away while the page was being put together.
+    failed = "module";
+    replace(main, el("p", { class: "notice error", role: "alert" }, error.message));
+    if (app.hub.state === "online") setTimeout(onState, 1000);
+    return;
+  }
   if (mine !== shown) return;
   const scope = new AbortController();
   const page = el("div", { class: `view ${name}` });
@@ -213,12 +226,12 @@ async function show() {
   replace(main, page);
   document.title = `${t(`tab.${PARENT[name] ?? name}`)} · Hearth`;
   main.scrollTop = 0;
-  failed = false;
+  failed = null;
   try {
     await view.render(page, app, { rest, signal: scope.signal });
   } catch (error) {
     if (scope.signal.aborted) return;
-    failed = true;
+    failed = "view";
     replace(page, el("p", { class: "notice error", role: "alert" }, error.message));
   }
 }

@@ -135,7 +135,8 @@ fn a_picture_over_a_slow_line_holds_up_nothing_and_its_wait_ends_when_the_node_d
     node.start();
     let died = Instant::now();
     let ended = half.wait_with_output().unwrap();
-    assert!(died.elapsed() < Duration::from_secs(60), "{:?}", died.elapsed());
+    // A dead node behind a slow line is noticed by its silence, after a minute.
+    assert!(died.elapsed() < Duration::from_secs(120), "{:?}", died.elapsed());
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success() || said.contains("OUTCOME_UNKNOWN"), "{said}");
     assert_eq!(runs(&node, "camera.snap"), 2, "no picture was taken twice: {said}");

@@ -14,7 +14,6 @@ mod discovery;
 mod liar;
 mod lines;
 mod notify;
-mod page;
 mod pairing;
 mod regression;
 mod telegram;

@@ -1,5 +1,7 @@
 //! The page in a real browser; the scenarios themselves are in `tests/page/`, for Node's own test runner.
 
+#![allow(clippy::unwrap_used, reason = "all of this crate is tests")]
+
 use hearth_tests::process::binaries;
 use hearth_tests::skip;
 use std::path::Path;

@@ -114,7 +114,10 @@ export async function render(page, app, { signal }) {
     } else {
       run.done = true;
       run.status = "";
-      const fresh = event.state === "final" ? message({ ...event.message, role: "assistant" }) : null;
+      const fresh = event.state === "final" ? message({ ...event.message, role: "assistant", runId: event.runId }) : null;
+      // After the connection came back the transcript may have been quicker than this event.
+      for (const twin of fresh ? log.querySelectorAll(".message.assistant") : [])
+        if (twin.dataset.run === event.runId && twin.dataset.text === fresh.dataset.text) twin.remove();
       const node = fresh ?? el("p", { class: "notice" }, event.state === "aborted" ? t("chat.aborted") : safe(event.errorMessage, 500));
       if (run.node) run.node.replaceWith(node);
       else log.append(node);
@@ -195,7 +198,8 @@ function message(m) {
   if (!text && !pictures.length) return null;
   const body = m.role === "user" ? el("p", { dir: "auto" }, text) : markdown(text);
   const when = m.timestamp ? el("p", { class: "when" }, time(m.timestamp)) : null;
-  return el("div", { class: `message ${m.role}` }, body, pictures.map((p) => picture(p.mediaId, t("picture.alt"))), when);
+  const data = m.role === "assistant" ? { run: m.runId ?? m.__openclaw?.runId ?? "", text } : {};
+  return el("div", { class: `message ${m.role}`, data }, body, pictures.map((p) => picture(p.mediaId, t("picture.alt"))), when);
 }
 
 /** `crypto.randomUUID` needs a secure context; this does not. */
